@@ -1,0 +1,28 @@
+//! The pure core of memprof: bytes, registers and texts in, profiles out.
+//!
+//! Nothing here opens a file, reads a clock or draws a random number. Everything the core knows
+//! arrives as an [`input::Input`], so a live run and the replay of a recording take the same path and
+//! give the same output.
+//!
+//! ```text
+//! Input ─► session ─┬─ process (mappings, modules)
+//!                   ├─ decode ─► unwind ─► stack (interned) ─► live table
+//!                   └─ snapshot ─► profile ─┬─ symbols (asked for, supplied) ─► encode
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod decode;
+pub mod encode;
+pub mod estimate;
+pub mod input;
+pub mod live;
+pub mod probe;
+pub mod process;
+pub mod profile;
+pub mod recording;
+pub mod session;
+pub mod stack;
+pub mod symbols;
+pub mod unwind;
+pub mod value_kind;

@@ -1,0 +1,7 @@
+//! Processes as the core sees them: files mapped as code, where they are mapped, and who they belong to.
+
+pub mod cfi;
+mod elf;
+pub mod mappings;
+pub mod module;
+pub mod table;
