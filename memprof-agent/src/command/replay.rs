@@ -1,0 +1,44 @@
+//! `replay`: a recording through the same core, without root and without its target.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use memprof_core::recording::RecordingReader;
+use memprof_core::session::Session;
+
+use crate::cli::ReplayArgs;
+use crate::output::{Format, OpenOutput};
+use crate::present;
+
+/// Replays a recording and writes what was asked for.
+pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
+    let view = &args.view;
+    if view.output.iter().any(|output| output.format == Format::Recording) {
+        anyhow::bail!("a replay writes no recording: copy {} instead", args.recording.display());
+    }
+    let name = args.recording.display();
+    let file = File::open(&args.recording).with_context(|| format!("opening {name}"))?;
+    let mut reader = RecordingReader::new(BufReader::new(file)).with_context(|| format!("reading {name}"))?;
+    let outputs: Vec<OpenOutput> = view.output.iter().map(|output| output.create()).collect::<Result<_>>()?;
+
+    let mut session = Session::new();
+    for input in reader.by_ref() {
+        match input {
+            // Only a live event can ask for mappings.
+            Ok(input) => _ = session.ingest(&input),
+            // What came before the damage is still worth having.
+            Err(error) => present::message(&format!("{name} is replayed in part: {error}")),
+        }
+    }
+    if reader.is_truncated() {
+        present::message(&format!("{name} ends early (was its recorder killed?): this is what it holds"));
+    }
+    let profile = session.snapshot(u64::try_from(view.min_age.as_nanos())?);
+    for output in outputs {
+        output.write(&profile, session.symbols(), view.value)?;
+    }
+    present::result(&profile, session.symbols(), view)?;
+    Ok(ExitCode::SUCCESS)
+}

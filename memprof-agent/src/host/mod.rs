@@ -1,0 +1,8 @@
+//! This machine: its kernel, its processes, the files they map, and what this program may do.
+
+pub(crate) mod btf;
+pub(crate) mod credentials;
+pub(crate) mod kernel;
+pub(crate) mod module_file;
+pub(crate) mod proc_fs;
+pub(crate) mod seccomp;
