@@ -1,0 +1,147 @@
+//! The agent's JSON document, as far as the demo tells about it.
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+/// Functions that hand out memory: everybody calls them, so they do not name a site.
+const ALLOCATORS: [&str; 8] =
+    ["malloc", "calloc", "realloc", "reallocarray", "posix_memalign", "aligned_alloc", "memalign", "valloc"];
+
+/// Frames that name a site.
+const NAMING_FRAMES: usize = 3;
+
+/// What was recorded.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Profile {
+    total: Total,
+    sites: Vec<Site>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Total {
+    inuse_bytes: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Site {
+    inuse_bytes: f64,
+    inuse_bytes_error: f64,
+    inuse_objects: f64,
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Frame {
+    function: Option<String>,
+    module: Option<String>,
+    offset: Option<String>,
+}
+
+impl Profile {
+    /// Reads the document.
+    pub(crate) fn from_json(json: &str) -> Result<Self> {
+        serde_json::from_str(json).context("reading the agent's JSON document")
+    }
+
+    /// A sentence about the site that holds most memory.
+    ///
+    /// # Errors
+    /// When nothing was found to be in use.
+    pub(crate) fn biggest_site(&self) -> Result<String> {
+        // Sites come largest first.
+        let Some(site) = self.sites.first().filter(|site| site.inuse_bytes > 0.0) else {
+            bail!("the recording found no memory that is still in use");
+        };
+        Ok(format!(
+            "The biggest site holds {} ± {} in {:.0} blocks, {:.0} % of all found: {}",
+            mebibytes(site.inuse_bytes),
+            mebibytes(site.inuse_bytes_error),
+            site.inuse_objects,
+            100.0 * site.inuse_bytes / self.total.inuse_bytes,
+            site.name()
+        ))
+    }
+}
+
+impl Site {
+    /// The innermost callers of the allocator, innermost first, and the mark of Java code above them.
+    fn name(&self) -> String {
+        let callers = || self.frames.iter().skip_while(|frame| frame.is_allocator());
+        let mut names: Vec<String> = callers().take(NAMING_FRAMES).map(Frame::name).collect();
+        let rest = || callers().skip(NAMING_FRAMES);
+        if let Some(java) = rest().position(Frame::is_java) {
+            if java > 0 {
+                names.push("…".into());
+            }
+            names.push("[java]".into());
+        } else if rest().next().is_some() {
+            names.push("…".into());
+        }
+        names.join(" ← ")
+    }
+}
+
+impl Frame {
+    fn is_allocator(&self) -> bool {
+        self.function.as_deref().is_some_and(|function| ALLOCATORS.contains(&function))
+    }
+
+    fn is_java(&self) -> bool {
+        self.function.as_deref() == Some("[java]")
+    }
+
+    fn name(&self) -> String {
+        if let Some(function) = &self.function {
+            return function.clone();
+        }
+        let module = self.module.as_deref().map_or("?", |path| path.rsplit('/').next().unwrap_or(path));
+        format!("{module}+{}", self.offset.as_deref().unwrap_or("?"))
+    }
+}
+
+fn mebibytes(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(frames: &str) -> Profile {
+        let json = format!(
+            r#"{{"version": "0.1.0", "total": {{"inuse_bytes": 4194304.0}}, "sites": [{{"pid": 7,
+                "inuse_bytes": 3145728.0, "inuse_bytes_error": 524288.0, "inuse_objects": 12.0,
+                "frames": [{frames}]}}]}}"#
+        );
+        Profile::from_json(&json).unwrap()
+    }
+
+    fn frame(name: &str) -> String {
+        format!(r#"{{"function": "{name}", "module": "/lib/x.so", "offset": "0x1", "inlined": false}}"#)
+    }
+
+    #[test]
+    fn names_the_biggest_site() {
+        let frames = ["malloc", "deflateInit2_", "Java_java_util_zip_Deflater_init", "[java]"].map(frame);
+        assert_eq!(
+            profile(&frames.join(",")).biggest_site().unwrap(),
+            "The biggest site holds 3.0 MiB ± 0.5 MiB in 12 blocks, 75 % of all found: \
+             deflateInit2_ ← Java_java_util_zip_Deflater_init ← [java]"
+        );
+    }
+
+    #[test]
+    fn an_unnamed_frame_is_module_and_offset() {
+        let unnamed = r#"{"function": null, "module": "/usr/lib/libz.so.1", "offset": "0x5f0"}"#;
+        let frames =
+            [&[frame("malloc"), unnamed.to_owned()][..], &["a", "b", "c", "[java]"].map(frame)].concat();
+        let sentence = profile(&frames.join(",")).biggest_site().unwrap();
+        assert!(sentence.ends_with(": libz.so.1+0x5f0 ← a ← b ← … ← [java]"), "{sentence}");
+    }
+
+    #[test]
+    fn nothing_in_use_is_an_error() {
+        let empty = Profile::from_json(r#"{"total": {"inuse_bytes": 0.0}, "sites": []}"#).unwrap();
+        assert!(empty.biggest_site().is_err());
+    }
+}
