@@ -43,7 +43,7 @@ pub struct EventHeader {
 pub struct Registers {
     /// Instruction pointer: the return address in the caller of the allocator function.
     pub ip: u64,
-    /// Stack pointer in the caller, after the return. The snapshot starts here.
+    /// Stack pointer in the caller, after the return.
     pub sp: u64,
     /// rbp
     pub bp: u64,
@@ -75,7 +75,7 @@ pub const MAX_HIJACKED_RETURNS: usize = 8;
 
 /// The snapshot ends at the configured limit, not at the stack's end.
 pub const STACK_LIMITED: u32 = 1;
-/// The snapshot ends at a page that could not be read.
+/// Parts of the snapshot, or its end, could not be read.
 pub const STACK_FAULTED: u32 = 2;
 /// The stack's end was not known.
 pub const STACK_UNBOUNDED: u32 = 4;
@@ -103,11 +103,17 @@ pub struct AllocEvent {
     pub function_kind: u32,
     /// `STACK_*` flags.
     pub stack_flags: u32,
-    /// Bytes of stack that follow this structure, starting at `registers.sp`. The record in the ring
-    /// may be longer; what follows is not initialised.
+    /// Bytes of stack that follow this structure. The record in the ring may be longer; what follows is
+    /// not initialised.
     pub stack_len: u32,
     /// Entries used in `hijacked`.
     pub hijacked_len: u32,
+    /// Address of the first byte of the stack that follows: the stack pointer, rounded down to a
+    /// multiple of [`STACK_PIECE`].
+    pub stack_start: u64,
+    /// Which pieces of [`STACK_PIECE`] bytes could not be read, bit n % 64 of word n / 64 for piece n.
+    /// Their bytes are not initialised.
+    pub holes: [u64; HOLE_WORDS],
     /// Registers at the return.
     pub registers: Registers,
     /// Return addresses in the snapshot that were replaced by a uretprobe trampoline.
@@ -135,6 +141,13 @@ pub struct ExecEvent {
     pub header: EventHeader,
 }
 
+/// The unit in which snapshots are aligned and holes in them are marked, in bytes. It divides the page
+/// size, so a piece is readable as a whole or not at all.
+pub const STACK_PIECE: u32 = 256;
+
+/// Words in the map of holes.
+pub const HOLE_WORDS: usize = (MAX_STACK / STACK_PIECE / 64) as usize;
+
 /// Bytes of stack that the snapshot classes can hold, ascending: a ring buffer reservation must
 /// have a constant size, so a snapshot takes the smallest class that holds it.
 pub const STACK_CLASSES: [u32; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
@@ -144,7 +157,7 @@ pub const MAX_STACK: u32 = STACK_CLASSES[STACK_CLASSES.len() - 1];
 
 const _: () = {
     assert!(size_of::<EventHeader>() == 24);
-    assert!(size_of::<AllocEvent>() == 24 + 5 * 8 + 4 * 4 + 64 + 128);
+    assert!(size_of::<AllocEvent>() == 24 + 5 * 8 + 4 * 4 + 8 + 32 + 64 + 128);
     assert!(align_of::<AllocEvent>() == 8);
     assert!(size_of::<FreeEvent>() == 40);
     assert!(size_of::<ExecEvent>() == 24);

@@ -14,7 +14,10 @@ pub const MAX_INTERVAL: u64 = 1 << 30;
 /// Zero for interval 0, which means "sample nothing".
 #[must_use]
 pub const fn slope(interval: u64) -> u64 {
-    if interval == 0 { 0 } else { CERTAIN / interval }
+    match CERTAIN.checked_div(interval) {
+        Some(slope) => slope,
+        None => 0,
+    }
 }
 
 /// Probability, in 2⁻³² units, with which a block of `size` requested bytes is recorded.

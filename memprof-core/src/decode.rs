@@ -2,7 +2,8 @@
 //! endianness, so that no `unsafe` is needed; every length is checked before it is used.
 
 use memprof_common::event::{
-    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, HijackedReturn, MAX_HIJACKED_RETURNS, Registers,
+    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, HOLE_WORDS, HijackedReturn,
+    MAX_HIJACKED_RETURNS, Registers,
 };
 use memprof_common::function::FunctionKind;
 use memprof_common::sampling::CERTAIN;
@@ -80,6 +81,8 @@ fn decode_alloc<'a>(header: EventHeader, mut reader: Reader<'a>) -> Result<Event
         stack_flags: reader.u32()?,
         stack_len: reader.u32()?,
         hijacked_len: reader.u32()?,
+        stack_start: reader.u64()?,
+        holes: reader.holes()?,
         registers: reader.registers()?,
         hijacked: reader.hijacked()?,
     };
@@ -150,6 +153,14 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn holes(&mut self) -> Result<[u64; HOLE_WORDS], DecodeError> {
+        let mut holes = [0; HOLE_WORDS];
+        for word in &mut holes {
+            *word = self.u64()?;
+        }
+        Ok(holes)
+    }
+
     fn hijacked(&mut self) -> Result<[HijackedReturn; MAX_HIJACKED_RETURNS], DecodeError> {
         let mut hijacked = [HijackedReturn::default(); MAX_HIJACKED_RETURNS];
         for entry in &mut hijacked {
@@ -181,7 +192,7 @@ mod tests {
         for field in [FunctionKind::Realloc as u32, 3, stack_len, hijacked_len] {
             bytes.extend(field.to_ne_bytes());
         }
-        for field in 100..124_u64 {
+        for field in (90..95).chain(100..124_u64) {
             bytes.extend(field.to_ne_bytes());
         }
         assert_eq!(bytes.len(), size_of::<AllocEvent>());
@@ -197,6 +208,7 @@ mod tests {
         assert_eq!((event.address, event.size, event.probability), (0x1000, 64, CERTAIN / 2));
         assert_eq!((event.function, event.replaces, event.function_kind), (0x4000, 7, 2));
         assert_eq!((event.stack_flags, event.stack_len, event.hijacked_len), (3, 4, 2));
+        assert_eq!((event.stack_start, event.holes), (90, [91, 92, 93, 94]));
         let r = event.registers;
         assert_eq!(
             [r.ip, r.sp, r.bp, r.bx, r.r12, r.r13, r.r14, r.r15],

@@ -7,7 +7,7 @@ use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use memprof_common::counter::Counter;
 use memprof_common::event::{
-    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, Registers, STACK_CLASSES,
+    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, HOLE_WORDS, Registers, STACK_CLASSES,
 };
 use memprof_common::live::{LiveKey, LiveValue};
 use memprof_common::sampling::weighted_bytes;
@@ -57,12 +57,24 @@ pub(crate) fn alloc(ctx: *mut c_void, call: &Call, address: u64) -> u32 {
     let Some(settings) = settings() else { return 0 };
     let extent = stack::extent(settings, registers(ctx).rsp);
     match extent.len {
-        len if len <= STACK_CLASSES[0] => record::<{ STACK_CLASSES[0] }>(ctx, call, address, extent),
-        len if len <= STACK_CLASSES[1] => record::<{ STACK_CLASSES[1] }>(ctx, call, address, extent),
-        len if len <= STACK_CLASSES[2] => record::<{ STACK_CLASSES[2] }>(ctx, call, address, extent),
-        len if len <= STACK_CLASSES[3] => record::<{ STACK_CLASSES[3] }>(ctx, call, address, extent),
-        len if len <= STACK_CLASSES[4] => record::<{ STACK_CLASSES[4] }>(ctx, call, address, extent),
-        len if len <= STACK_CLASSES[5] => record::<{ STACK_CLASSES[5] }>(ctx, call, address, extent),
+        len if len <= u64::from(STACK_CLASSES[0]) => {
+            record::<{ STACK_CLASSES[0] }>(ctx, call, address, extent)
+        }
+        len if len <= u64::from(STACK_CLASSES[1]) => {
+            record::<{ STACK_CLASSES[1] }>(ctx, call, address, extent)
+        }
+        len if len <= u64::from(STACK_CLASSES[2]) => {
+            record::<{ STACK_CLASSES[2] }>(ctx, call, address, extent)
+        }
+        len if len <= u64::from(STACK_CLASSES[3]) => {
+            record::<{ STACK_CLASSES[3] }>(ctx, call, address, extent)
+        }
+        len if len <= u64::from(STACK_CLASSES[4]) => {
+            record::<{ STACK_CLASSES[4] }>(ctx, call, address, extent)
+        }
+        len if len <= u64::from(STACK_CLASSES[5]) => {
+            record::<{ STACK_CLASSES[5] }>(ctx, call, address, extent)
+        }
         _ => record::<{ STACK_CLASSES[6] }>(ctx, call, address, extent),
     }
 }
@@ -112,8 +124,13 @@ fn record<const CAPACITY: u32>(ctx: *mut c_void, call: &Call, address: u64, exte
             r14: registers.r14,
             r15: registers.r15,
         });
-        let (copied, faulted) =
-            stack::copy::<CAPACITY>(start.add(size_of::<AllocEvent>()), registers.rsp, extent.len);
+        (&raw mut (*event).stack_start).write(extent.start);
+        for word in 0..HOLE_WORDS {
+            // Volatile, or the compiler makes a loop over single bytes of it.
+            (&raw mut (*event).holes[word]).write_volatile(0);
+        }
+        let stack = start.add(size_of::<AllocEvent>());
+        let (copied, faulted) = stack::copy::<CAPACITY>(stack, &raw mut (*event).holes, extent);
         if faulted != 0 {
             counter::count(Counter::StackUnreadable);
         }

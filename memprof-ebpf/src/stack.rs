@@ -9,7 +9,8 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memprof_common::event::{
-    HijackedReturn, MAX_HIJACKED_RETURNS, STACK_FAULTED, STACK_HIJACKED_OVERFLOW, STACK_LIMITED, STACK_UNBOUNDED,
+    HOLE_WORDS, HijackedReturn, MAX_HIJACKED_RETURNS, STACK_FAULTED, STACK_HIJACKED_OVERFLOW, STACK_LIMITED,
+    STACK_PIECE, STACK_UNBOUNDED,
 };
 use memprof_common::settings::{KernelOffsets, Settings};
 
@@ -19,31 +20,33 @@ use crate::kernel::{current_task, read_word};
 /// away belongs to something else (the primordial thread's, a coroutine's).
 const MAX_STACK_SPAN: u64 = 64 << 20;
 
-/// Bytes that one read takes when the whole cannot be read at once. A multiple of this never
-/// crosses more than one page boundary.
-const CHUNK: u32 = 256;
-
-/// How many bytes of stack a snapshot should take.
+/// The part of the stack that a snapshot should take.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
-    /// Bytes from the stack pointer upwards.
-    pub len: u32,
+    /// Address of its first byte, a multiple of `STACK_PIECE`.
+    pub(crate) start: u64,
+    /// Bytes, a multiple of `STACK_PIECE`. As wide as a register: the verifier forgets a bound that was
+    /// checked on a narrower copy of a value.
+    pub(crate) len: u64,
     /// `STACK_*` flags.
-    pub flags: u32,
+    pub(crate) flags: u32,
 }
 
-/// How much stack there is above `sp`, at most the configured limit.
+/// How much stack there is from `sp` upwards, at most the configured limit. Rounding outwards takes in
+/// a few bytes of dead stack below and of the thread control block above.
 #[inline(always)]
 pub(crate) fn extent(settings: &Settings, sp: u64) -> Extent {
-    let limit = settings.stack_limit;
-    let (span, flags) = match span(&settings.kernel, sp) {
-        Some(span) => (span, 0),
-        None => (u64::from(limit), STACK_UNBOUNDED | STACK_LIMITED),
+    let piece = u64::from(STACK_PIECE);
+    let limit = u64::from(settings.stack_limit) & !(piece - 1);
+    let start = sp & !(piece - 1);
+    let Some(span) = span(&settings.kernel, sp) else {
+        return Extent { start, len: limit, flags: STACK_UNBOUNDED | STACK_LIMITED };
     };
-    if span > u64::from(limit) {
-        Extent { len: limit, flags: flags | STACK_LIMITED }
+    let len = (sp - start + span + piece - 1) & !(piece - 1);
+    if len > limit {
+        Extent { start, len: limit, flags: STACK_LIMITED }
     } else {
-        Extent { len: span as u32, flags }
+        Extent { start, len, flags: 0 }
     }
 }
 
@@ -63,40 +66,46 @@ fn span(offsets: &KernelOffsets, sp: u64) -> Option<u64> {
     (span != 0 && span <= MAX_STACK_SPAN).then_some(span)
 }
 
-/// Copies `len` bytes of user memory at `source` to `target`, which has room for `CAPACITY` bytes;
-/// returns how many could be copied and [`STACK_FAULTED`] when that is fewer.
+/// Copies a part of the stack to `target`, which has room for `CAPACITY` bytes, and marks in `holes`
+/// (all zero before) what could not be read. Returns the bytes up to the last one that could, and
+/// [`STACK_FAULTED`] when there are holes or fewer bytes than asked for.
 ///
-/// Page faults cannot be served here, so pages that are swapped out or were never touched end the
-/// copy. One large read fails as a whole; then the copy goes on in small pieces up to the bad page.
+/// Page faults cannot be served here, and one large read fails as a whole. So when it does, the copy goes
+/// on piece by piece: pages that were never touched (large buffers) or are swapped out become holes.
 #[inline(always)]
-pub(crate) fn copy<const CAPACITY: u32>(target: *mut u8, source: u64, len: u32) -> (u32, u32) {
-    if len > CAPACITY {
+pub(crate) fn copy<const CAPACITY: u32>(
+    target: *mut u8,
+    holes: *mut [u64; HOLE_WORDS],
+    extent: Extent,
+) -> (u32, u32) {
+    let Extent { start, len, .. } = extent;
+    if len > CAPACITY as u64 {
         return (0, STACK_FAULTED);
     }
     // SAFETY: target has CAPACITY >= len bytes; the helper checks the source address itself.
-    if unsafe { bpf_probe_read_user(target.cast::<c_void>(), len, source as *const c_void) } == 0 {
-        return (len, 0);
+    if unsafe { bpf_probe_read_user(target.cast::<c_void>(), len as u32, start as *const c_void) } == 0 {
+        return (len as u32, 0);
     }
     let mut copied = 0;
-    let mut chunk = 0;
-    while chunk < CAPACITY / CHUNK {
-        let offset = chunk * CHUNK;
-        if offset + CHUNK > len {
+    let mut piece = 0;
+    while piece < CAPACITY / STACK_PIECE {
+        let offset = piece * STACK_PIECE;
+        if u64::from(offset) >= len {
             break;
         }
-        // SAFETY: offset + CHUNK <= CAPACITY by the loop's bound.
-        let failed = unsafe {
-            bpf_probe_read_user(
-                target.add(offset as usize).cast::<c_void>(),
-                CHUNK,
-                (source + u64::from(offset)) as *const c_void,
-            )
-        };
-        if failed != 0 {
-            break;
+        // SAFETY: offset + STACK_PIECE <= CAPACITY by the loop's bound, and the map of holes has a bit
+        // for every piece of the largest capacity.
+        unsafe {
+            let source = (start + u64::from(offset)) as *const c_void;
+            let to = target.add(offset as usize).cast::<c_void>();
+            if bpf_probe_read_user(to, STACK_PIECE, source) == 0 {
+                copied = offset + STACK_PIECE;
+            } else {
+                let word = &raw mut (*holes)[(piece / 64) as usize % HOLE_WORDS];
+                word.write(word.read() | 1 << (piece % 64));
+            }
         }
-        copied = offset + CHUNK;
-        chunk += 1;
+        piece += 1;
     }
     (copied, STACK_FAULTED)
 }

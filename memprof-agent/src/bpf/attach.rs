@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result, anyhow, bail};
 use aya::Ebpf;
+use aya::programs::ProgramError;
 use aya::programs::uprobe::{UProbe, UProbeAttachLocation, UProbeLink, UProbeScope};
 use clap::ValueEnum;
 use memprof_common::function::FunctionKind;
@@ -141,7 +142,13 @@ impl Programs {
     fn load_perf(ebpf: &mut Ebpf) -> Result<Self> {
         let entries = ALLOCATING.iter().map(|(_, name)| format!("entry_{name}"));
         for name in entries.chain([RETURNED.into(), ENTRY_FREE.into()]) {
-            uprobe(ebpf, &name)?.load().with_context(|| format!("loading the eBPF program {name}"))?;
+            // The error carries the whole log of the verifier, thousands of lines.
+            uprobe(ebpf, &name)?.load().map_err(|error| match error {
+                ProgramError::LoadError { io_error, .. } => {
+                    anyhow!("loading the eBPF program {name}: {io_error}")
+                }
+                other => anyhow!("loading the eBPF program {name}: {other}"),
+            })?;
         }
         Ok(Self::Perf)
     }
@@ -249,7 +256,7 @@ fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut UProbe> {
 pub(crate) fn probe_modes() -> Result<Vec<(String, Result<(), String>)>> {
     let mut kernel_side = KernelSide::load(LoadOptions::trial())?;
     let pid = std::process::id();
-    let plan = plan_allocator(pid)?.probes;
+    let plan = plan_allocator(pid, true)?.probes;
     let KernelSide { ebpf, object, .. } = &mut kernel_side;
     Ok(AttachMode::LADDER
         .into_iter()

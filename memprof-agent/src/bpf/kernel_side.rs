@@ -90,8 +90,10 @@ impl KernelSide {
             .load(OBJECT)
             .context("loading the eBPF object (needs root, or CAP_BPF and CAP_PERFMON)")?;
         let object = RelocatedObject::new(OBJECT, &ebpf)?;
-        let exec: &mut RawTracePoint =
-            ebpf.program_mut("process_exec").ok_or_else(|| anyhow!("no eBPF program process_exec"))?.try_into()?;
+        let exec: &mut RawTracePoint = ebpf
+            .program_mut("process_exec")
+            .ok_or_else(|| anyhow!("no eBPF program process_exec"))?
+            .try_into()?;
         exec.load().context("loading the eBPF program process_exec")?;
         exec.attach("sched_process_exec").context("attaching to the tracepoint sched_process_exec")?;
         let mut this = Self { ebpf, object, options };
@@ -128,7 +130,8 @@ impl KernelSide {
 
     /// Takes what reads counters and the live table; once.
     pub(crate) fn take_tables(&mut self) -> Result<KernelTables> {
-        let mut take = |name: &str| self.ebpf.take_map(name).ok_or_else(|| anyhow!("the map {name} is taken"));
+        let mut take =
+            |name: &str| self.ebpf.take_map(name).ok_or_else(|| anyhow!("the map {name} is taken"));
         Ok(KernelTables {
             counters: take("COUNTERS")?.try_into().context("opening the probes' counters")?,
             live: take("LIVE")?.try_into().context("opening the kernel's live table")?,
@@ -169,7 +172,8 @@ impl KernelTables {
         self.live
             .iter()
             .map(|entry| {
-                let (LiveKeyValue(key), LiveBlockValue(value)) = entry.context("reading the kernel's live table")?;
+                let (LiveKeyValue(key), LiveBlockValue(value)) =
+                    entry.context("reading the kernel's live table")?;
                 Ok((key.tgid, key.address, value.allocated_at))
             })
             .collect()

@@ -68,10 +68,10 @@ impl RelocatedObject {
     pub(crate) fn load(&self, name: &str, kind: LinkKind) -> Result<OwnedFd> {
         let program = self.object.programs.get(name).ok_or_else(|| anyhow!("no eBPF program {name}"))?;
         let function = &self.object.functions[&program.function_key()];
-        prog_load(&function.instructions, kind.attach_type(), &mut []).or_else(|first| {
+        prog_load(program, &function.instructions, kind.attach_type(), &mut []).or_else(|first| {
             // Once more, for the verifier's reasons.
             let mut log = vec![0_u8; 1 << 20];
-            match prog_load(&function.instructions, kind.attach_type(), &mut log) {
+            match prog_load(program, &function.instructions, kind.attach_type(), &mut log) {
                 Ok(fd) => Ok(fd),
                 Err(_) => bail!("loading the eBPF program {name}: {first}{}", tail(&log)),
             }
@@ -105,7 +105,12 @@ pub(crate) fn link_uprobes(
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-fn prog_load(instructions: &[bpf_insn], attach_type: u32, log: &mut [u8]) -> io::Result<OwnedFd> {
+fn prog_load(
+    program: &aya_obj::Program,
+    instructions: &[bpf_insn],
+    attach_type: u32,
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
     // SAFETY: all-zero is a valid bpf_attr.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: writing to fields of a union of plain integers.
@@ -113,7 +118,7 @@ fn prog_load(instructions: &[bpf_insn], attach_type: u32, log: &mut [u8]) -> io:
     load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
     load.insns = instructions.as_ptr() as u64;
     load.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
-    load.license = c"GPL".as_ptr() as u64;
+    load.license = program.license.as_ptr() as u64;
     load.expected_attach_type = attach_type;
     if !log.is_empty() {
         load.log_buf = log.as_mut_ptr() as u64;

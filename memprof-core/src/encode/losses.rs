@@ -86,8 +86,8 @@ pub fn sentences(losses: &Losses) -> Vec<String> {
         ),
         sentence(
             kernel(Counter::StackUnreadable),
-            "stacks could not be read in full (pages not in memory): their outer frames are missing, \
-             their bytes are right",
+            "copied stacks have parts that were not in memory; where a frame was in one of them, the stack \
+             says that it is truncated, and its bytes are right",
         ),
         sentence(
             losses.undecodable_events,

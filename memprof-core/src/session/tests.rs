@@ -37,7 +37,7 @@ fn alloc(tgid: u32, time: u64, block: Alloc) -> Input<'static> {
     for field in [block.address, block.size, block.probability, 0x40_0010, block.replaces] {
         bytes.extend(field.to_ne_bytes());
     }
-    bytes.extend([0u8; 16]);
+    bytes.extend([0u8; 56]);
     bytes.extend(block.ip.to_ne_bytes());
     bytes.resize(size_of::<AllocEvent>(), 0);
     Input::Event(Cow::Owned(bytes))

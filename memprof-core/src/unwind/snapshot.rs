@@ -1,6 +1,8 @@
 //! The copied part of a stack: the only memory that unwinding may read.
 
-use memprof_common::event::{AllocEvent, HijackedReturn, STACK_FAULTED, STACK_LIMITED};
+use memprof_common::event::{
+    AllocEvent, HOLE_WORDS, HijackedReturn, STACK_FAULTED, STACK_LIMITED, STACK_PIECE,
+};
 
 use crate::address::Avma;
 use crate::stack::Truncation;
@@ -14,6 +16,8 @@ pub(crate) struct Unreadable(pub(crate) Avma);
 pub(crate) struct Snapshot<'a> {
     start: Avma,
     bytes: &'a [u8],
+    /// Pieces that could not be read, as in the event.
+    holes: &'a [u64; HOLE_WORDS],
     /// Read instead of what the uretprobes left in these slots. The copy itself stays as it came.
     hijacked: &'a [HijackedReturn],
     flags: u32,
@@ -22,7 +26,13 @@ pub(crate) struct Snapshot<'a> {
 impl<'a> Snapshot<'a> {
     pub(crate) fn new(event: &'a AllocEvent, bytes: &'a [u8]) -> Self {
         let used = event.hijacked.len().min(event.hijacked_len as usize);
-        Self { start: event.registers.sp, bytes, hijacked: &event.hijacked[..used], flags: event.stack_flags }
+        Self {
+            start: event.stack_start,
+            bytes,
+            holes: &event.holes,
+            hijacked: &event.hijacked[..used],
+            flags: event.stack_flags,
+        }
     }
 
     /// The eight bytes at `address`.
@@ -30,12 +40,21 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn read(&self, address: Avma) -> Result<u64, Unreadable> {
         let bytes = address
             .checked_sub(self.start)
-            .and_then(|offset| self.bytes.get(usize::try_from(offset).ok()?..)?.first_chunk())
+            .and_then(|offset| usize::try_from(offset).ok())
+            .filter(|&offset| !self.is_hole(offset) && !self.is_hole(offset.saturating_add(7)))
+            .and_then(|offset| self.bytes.get(offset..)?.first_chunk())
             .ok_or(Unreadable(address))?;
         match self.hijacked.iter().find(|hijacked| hijacked.slot == address) {
             Some(hijacked) => Ok(hijacked.original),
             None => Ok(u64::from_ne_bytes(*bytes)),
         }
+    }
+
+    /// Whether the byte at `offset` lies in a piece that could not be read.
+    #[inline]
+    fn is_hole(&self, offset: usize) -> bool {
+        let piece = offset / STACK_PIECE as usize;
+        self.holes.get(piece / 64).is_some_and(|word| word >> (piece % 64) & 1 == 1)
     }
 
     /// Whether a stack pointer lies in the snapshot or at its very end.

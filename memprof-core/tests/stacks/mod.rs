@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use memprof_common::event::{AllocEvent, EventHeader, EventKind, HijackedReturn, Registers};
+use memprof_common::event::{AllocEvent, EventHeader, EventKind, HOLE_WORDS, HijackedReturn, Registers};
 use memprof_common::function::FunctionKind;
 use memprof_common::sampling::CERTAIN;
 use memprof_core::address::Avma;
@@ -129,6 +129,8 @@ fn event(registers: Registers, function: Avma, stack_len: usize) -> AllocEvent {
         stack_flags: 0,
         stack_len: u32::try_from(stack_len).expect("a small stack"),
         hijacked_len: 0,
+        stack_start: registers.sp,
+        holes: [0; HOLE_WORDS],
         registers,
         hijacked: [HijackedReturn::default(); 8],
     }

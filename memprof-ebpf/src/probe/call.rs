@@ -56,7 +56,8 @@ pub(crate) fn entry(ctx: *mut c_void, kind: FunctionKind) -> u32 {
         FunctionKind::Free => return SKIP_RETURN,
     };
     let probability = probability(size, settings.sample_interval, settings.sample_slope);
-    let sampled = settings.sample_interval != 0 && (probability >= CERTAIN || is_sampled(probability, random()));
+    let sampled =
+        settings.sample_interval != 0 && (probability >= CERTAIN || is_sampled(probability, random()));
     if !sampled && !kind.may_nest() {
         return SKIP_RETURN;
     }
