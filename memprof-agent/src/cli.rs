@@ -99,7 +99,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = ring_size)]
     pub(crate) ring_size: u32,
 
-    /// Attach even where that is known to be able to kill the target (see `doctor`)
+    /// Attach in spite of what `doctor` warns of: a seccomp filter that the kernel may run into, which
+    /// can kill the target, or another allocator, whose blocks are not seen
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -186,7 +187,9 @@ impl AttachChoice {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(|error| format!("{error} (for example 512KiB)"))
+    text.parse::<ByteSize>()
+        .map(|size| size.as_u64())
+        .map_err(|error| format!("{error} (for example 512KiB)"))
 }
 
 fn sample_interval(text: &str) -> Result<u64, String> {

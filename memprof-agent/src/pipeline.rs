@@ -259,6 +259,10 @@ impl Intake {
 
     fn exited(&mut self, tgid: u32) {
         self.mappings.remove(&tgid);
+        // While its blocks can still be corrected.
+        if let Err(error) = self.repair_lost_frees() {
+            log::warn!("{error:#}");
+        }
         self.ingest(Input::Exit { tgid, time: monotonic_ns() });
     }
 
@@ -279,14 +283,20 @@ impl Intake {
         }
     }
 
-    /// The end: counters, and the repair of what lost free events would have made a phantom leak.
-    fn finish(mut self) -> Result<Finished> {
+    /// Lost free events would look like leaks; the kernel's table knows which blocks are gone. Right
+    /// only when the ring has just been drained.
+    fn repair_lost_frees(&mut self) -> Result<()> {
         let counters = self.tables.counters()?;
         self.ingest(Input::Counters(counters));
         if counters[Counter::RingFullFrees as usize] != 0 {
             let blocks = self.tables.live_blocks()?;
             self.ingest(Input::LiveBlocks(blocks));
         }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Finished> {
+        self.repair_lost_frees()?;
         if let Some(inputs) = self.recorder.as_ref().map(Recorder::lost).filter(|&lost| lost != 0) {
             self.ingest(Input::RecordingLost { inputs });
         }

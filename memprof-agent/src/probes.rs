@@ -8,6 +8,7 @@ use memprof_core::process::module::FileId;
 use crate::bpf::attach::{AttachMode, Attachment, Programs, attach_by_ladder};
 use crate::bpf::kernel_side::KernelSide;
 use crate::bpf::sites::{AllocatorPlan, plan_allocator};
+use crate::cli::ProbeArgs;
 
 /// The probes in one process.
 struct Attached {
@@ -26,21 +27,25 @@ pub(crate) struct Probes {
     attached: HashMap<u32, Attached>,
     /// The first process's plan, for messages.
     pub(crate) plan: AllocatorPlan,
+    /// Whether to attach where an allocator that cannot be probed is mapped too.
+    force: bool,
 }
 
 impl Probes {
-    /// Attaches to all processes, by the `forced` mode or the best that works. All or none.
-    pub(crate) fn attach(mut kernel_side: KernelSide, forced: Option<AttachMode>, tgids: &[u32]) -> Result<Self> {
+    /// Attaches to all processes, by the mode that was asked for or the best that works. All or none.
+    pub(crate) fn attach(mut kernel_side: KernelSide, args: &ProbeArgs, tgids: &[u32]) -> Result<Self> {
+        let force = args.force;
         let (&first, others) = tgids.split_first().ok_or_else(|| anyhow!("no process to attach to"))?;
         kernel_side.watch(first)?;
-        let plan = plan_allocator(first)?;
+        let plan = plan_allocator(first, force)?;
         let KernelSide { ebpf, object, .. } = &mut kernel_side;
-        let (mode, programs, attachment) = attach_by_ladder(forced, ebpf, object, &plan.probes, first)?;
+        let (mode, programs, attachment) =
+            attach_by_ladder(args.attach_mode.forced(), ebpf, object, &plan.probes, first)?;
         let attached = HashMap::from([(first, Attached { file: plan.file, _attachment: attachment })]);
-        let mut probes = Self { kernel_side, programs, mode, attached, plan };
+        let mut probes = Self { kernel_side, programs, mode, attached, plan, force };
         for &tgid in others {
             probes.kernel_side.watch(tgid)?;
-            probes.add(tgid, plan_allocator(tgid)?)?;
+            probes.add(tgid, plan_allocator(tgid, force)?)?;
         }
         Ok(probes)
     }
@@ -62,7 +67,7 @@ impl Probes {
     /// # Errors
     /// When the new program has no allocator that can be probed, perhaps because it has not loaded it yet.
     pub(crate) fn follow_exec(&mut self, tgid: u32, by_leader: bool) -> Result<()> {
-        let plan = plan_allocator(tgid)?;
+        let plan = plan_allocator(tgid, self.force)?;
         if by_leader && self.attached.get(&tgid).is_some_and(|attached| attached.file == plan.file) {
             return Ok(());
         }

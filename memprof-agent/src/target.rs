@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use memprof_core::input::ProcessInfo;
 
 use crate::cli::TargetArgs;
+use crate::host::credentials::Namespace;
 use crate::host::kernel::KernelVersion;
 use crate::host::proc_fs;
 use crate::host::seccomp::{ReturnProbes, SeccompUse, judge};
@@ -41,11 +42,25 @@ impl Target {
         let used = SeccompUse::of(self.tgid().cast_signed())?;
         match judge(used, KernelVersion::running()) {
             ReturnProbes::Unsafe { reason } if !force => {
-                bail!("refusing to attach to process {}: {reason} (--force attaches all the same)", self.tgid())
+                bail!(
+                    "refusing to attach to process {}: {reason} (--force attaches all the same)",
+                    self.tgid()
+                )
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses to run where the kernel's process ids, which events carry, are not the ones seen here: no
+/// event could be told to belong to a target, and the profile would be empty.
+pub(crate) fn check_namespace() -> Result<()> {
+    if Namespace::Pid.is_initial() {
+        return Ok(());
+    }
+    bail!(
+        "this program is in a pid namespace of its own: run it in the machine's (in Kubernetes: hostPID: true)"
+    )
 }
 
 /// The processes that the command line names, a command to start excepted.

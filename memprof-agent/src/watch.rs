@@ -111,7 +111,10 @@ impl Watch {
             plan.allocator
         );
         for site in sites.iter().filter(|site| !site.emulated) {
-            text += &format!("; {} is single-stepped at `{}`, about ten times dearer", site.symbol, site.instruction);
+            text += &format!(
+                "; {} is single-stepped at `{}`, about ten times dearer",
+                site.symbol, site.instruction
+            );
         }
         text
     }
@@ -187,8 +190,7 @@ impl OwnsFd for OwnedFd {}
 impl OwnsFd for KernelLogger {}
 
 async fn wait_for_exit(tgid: u32, pidfd: OwnedFd) -> Result<u32> {
-    let pidfd = readable(pidfd)
-        .with_context(|| format!("watching for the end of process {tgid}"))?;
+    let pidfd = readable(pidfd).with_context(|| format!("watching for the end of process {tgid}"))?;
     // The descriptor becomes readable when the process ends, and stays so.
     let _ready = pidfd.readable().await.with_context(|| format!("waiting for the end of process {tgid}"))?;
     Ok(tgid)

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::agent::Recorder;
+use support::breakpoints::{Text, wait_for_breakpoints};
 use support::program::{Program, Target, compile};
 use support::{ATTACH_MODES, exclusive};
 
@@ -89,9 +90,14 @@ fn replace_program(thread: &str, mode: &str) {
     let next_path = next.path.to_str().expect("a UTF-8 path");
     let mut target = program.start(&[thread, next_path, "800", "123"]);
     let recording = Recorder::exact(&target).args(["--attach-mode", mode]).start();
+    let probes = Text::of_libc(target.pid()).breakpoints().len();
     target.work();
     target.go();
     target.wait_until_ready();
+    if thread == "thread" {
+        // The kernel binds probes to the main thread that is no more: the agent sets them again.
+        wait_for_breakpoints(target.pid(), |count| count == probes);
+    }
     let truth = target.work();
     let report = recording.report();
     report.assert_no_losses();
@@ -125,12 +131,12 @@ fn exec_from_another_thread_resets_the_process() {
 }
 
 /// A process whose main thread has ended is still a process, although the kernel shows it as a zombie
-/// without mappings.
+/// without mappings. Perf events belong to the main thread and end with it, so that mode is left out.
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_process_without_its_main_thread_is_exact() {
     let _alone = exclusive();
-    for mode in ATTACH_MODES {
+    for mode in ["session", "multi"] {
         let program = compile("leader_ends", &["leader_ends.c"]);
         let mut target = program.start(&[]);
         let recording = Recorder::exact(&target).args(["--attach-mode", mode]).start();

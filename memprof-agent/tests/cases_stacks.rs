@@ -122,3 +122,22 @@ fn stacks_pass_return_probes_of_another_tracer() {
         target.finish();
     }
 }
+
+/// Pages of the stack that were never touched hold no return addresses: the stack goes on above them.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn stacks_with_untouched_pages_are_complete() {
+    let _alone = exclusive();
+    let program = compile("sparse_stack", &["sparse_stack.c"]);
+    let mut target = program.start(&[]);
+    let recording = Recorder::exact(&target).start();
+    let truth = target.work();
+    let report = recording.report();
+    report.assert_exact(&truth);
+    report.assert_no_losses_but(&["stack_unreadable"]);
+    for site in report.sites_of("sparse_block") {
+        site.assert_order(&["sparse_block", "one_hole", "two_holes", "fresh_thread"]);
+        site.assert_reaches_thread_entry();
+    }
+    target.finish();
+}

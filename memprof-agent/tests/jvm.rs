@@ -57,7 +57,8 @@ fn native_stacks_of_a_running_jvm_are_complete() {
     let truth = target.work();
     let report = recording.report();
     target.finish();
-    report.assert_no_losses();
+    // Parts of a stack may be out of memory; how many may end early for it is checked below.
+    report.assert_no_losses_but(&["stack_unreadable"]);
 
     // Blocks of at least one interval are exact, whoever allocates them.
     report.assert_exact(&truth);

@@ -139,11 +139,10 @@ fn damaged_recordings_are_handled() {
         }
     };
 
-    for cut in [0, 1, 7, 8, 20, 100] {
+    for cut in [0, 1, 5] {
         assert!(try_out(&whole[..cut]).is_none(), "{cut} bytes were taken for a recording");
     }
-    for tenth in 1..10 {
-        let cut = whole.len() * tenth / 10;
+    for cut in [7, 20, 100].into_iter().chain((1..10).map(|tenth| whole.len() * tenth / 10)) {
         if let Some(report) = try_out(&whole[..cut]) {
             assert!(report.number("/losses/recording_lost") > 0, "cut at {cut}: nothing said");
             assert!(report.sum("leak_here").inuse_objects <= 2000.0);

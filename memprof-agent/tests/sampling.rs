@@ -3,78 +3,53 @@
 //! With interval R a site with M live bytes in blocks that are recorded with probability p has an estimate
 //! with standard deviation sqrt(R·M·(1−p)): 2.5 % for 100 MiB of 1 KiB blocks at R = 64 KiB. The mean of
 //! 20 such estimates is off by more than 1 % in 7 of 100 cases although all is well. So each of the 20
-//! recordings watches five equal processes: the mean of 100 estimates has a standard deviation of 0.25 %,
-//! and 1 % is four of them (6 false alarms in 100 000 runs). The other bounds are as wide.
+//! runs has five equal sites: the mean of 100 estimates has a standard deviation of 0.25 %, and 1 % is
+//! four of them (6 false alarms in 100 000 runs of the test). The other bounds are as wide.
 
 mod support;
 
 use support::agent::Recorder;
 use support::exclusive;
-use support::program::{Target, compile};
-use support::report::{Report, Sum};
+use support::program::{Program, compile};
+use support::report::{Report, Site};
 
-const RECORDINGS: usize = 20;
-const PROCESSES: usize = 5;
+const RUNS: usize = 20;
+const SMALL_SITES: [&str; 5] = ["small_0", "small_1", "small_2", "small_3", "small_4"];
 const INTERVAL: f64 = 65536.0;
 const LIVE: f64 = 104_857_600.0;
 
-/// What one process's report says.
-struct Estimate {
-    small: Sum,
-    small_error: f64,
-    large: Sum,
-    large_error: f64,
-    churn_small: Sum,
-    churn_large: Sum,
+/// The one site of a function: each has one caller only.
+fn site(report: &Report, function: &str) -> Site {
+    let mut sites = report.sites_of(function);
+    assert_eq!(sites.len(), 1, "stacks of {function}");
+    sites.remove(0)
 }
 
-impl Estimate {
-    fn of(report: &Report, pid: u32) -> Self {
-        // The sites of one function differ by their callers only; here there is one.
-        let error = |function: &str| {
-            let sites = report.sites_of(function);
-            let variance: f64 = sites
-                .iter()
-                .filter(|site| site.pid == u64::from(pid))
-                .map(|site| site.inuse_bytes_error.powi(2))
-                .sum();
-            variance.sqrt()
-        };
-        Self {
-            small: report.sum_of_process(pid, "small_block"),
-            small_error: error("small_block"),
-            large: report.sum_of_process(pid, "large_block"),
-            large_error: error("large_block"),
-            churn_small: report.sum_of_process(pid, "churn_small"),
-            churn_large: report.sum_of_process(pid, "churn_large"),
-        }
-    }
-
-    /// What holds in every single run.
-    fn assert_certain_parts(&self) {
-        assert_eq!((self.large.inuse_bytes, self.large.inuse_objects), (LIVE, 100.0), "1 MiB blocks");
-        assert_eq!(self.large_error, 0.0, "blocks above the interval have no sampling error");
-        assert_eq!((self.churn_small.inuse_bytes, self.churn_large.inuse_bytes), (0.0, 0.0), "live churn");
-        assert_eq!(self.churn_large.alloc_bytes, 1600.0 * 1_048_576.0, "churn of 1 MiB blocks");
-        let blocks = self.small.inuse_bytes / 1024.0;
-        assert!((self.small.inuse_objects - blocks).abs() < 1e-6 * blocks, "objects do not fit the bytes");
-    }
-}
-
-fn record(targets: &mut [Target]) -> Vec<Estimate> {
-    let mut recorder = Recorder::new("64KiB").args(["--json"]);
-    for target in targets.iter() {
-        recorder = recorder.pid(target);
-    }
-    let recording = recorder.start();
-    // One after the other: the question is what the sampler does, not how the machine copes.
-    for target in targets.iter_mut() {
-        let truth = target.work();
-        assert_eq!(truth.sites["small_block"], (LIVE as u64, 102_400));
+fn run(program: &Program) -> Report {
+    let mut target = program.start(&[]);
+    let recording = Recorder::new("64KiB").pid(&target).args(["--json"]).start();
+    let truth = target.work();
+    for small in SMALL_SITES {
+        assert_eq!(truth.sites[small], (LIVE as u64, 102_400));
     }
     let report = recording.report();
     report.assert_no_losses();
-    targets.iter().map(|target| Estimate::of(&report, target.pid())).collect()
+    report
+}
+
+/// What holds in every single run.
+fn assert_certain_parts(report: &Report) {
+    let large = site(report, "large_block");
+    assert_eq!((large.sum.inuse_bytes, large.sum.inuse_objects), (LIVE, 100.0), "1 MiB blocks");
+    assert_eq!(large.inuse_bytes_error, 0.0, "blocks above the interval have no sampling error");
+    let churn = (site(report, "churn_small"), site(report, "churn_large"));
+    assert_eq!((churn.0.sum.inuse_bytes, churn.1.sum.inuse_bytes), (0.0, 0.0), "live churn");
+    assert_eq!(churn.1.sum.alloc_bytes, 1600.0 * 1_048_576.0, "churn of 1 MiB blocks");
+    for small in SMALL_SITES {
+        let sum = site(report, small).sum;
+        let blocks = sum.inuse_bytes / 1024.0;
+        assert!((sum.inuse_objects - blocks).abs() < 1e-6 * blocks, "objects do not fit the bytes");
+    }
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -97,19 +72,20 @@ fn assert_within(what: &str, value: f64, expected: f64, tolerance: f64) {
 fn estimates_are_unbiased_and_spread_as_the_formula_says() {
     let _alone = exclusive();
     let program = compile("sampling", &["sampling.c"]);
-    let mut estimates = Vec::new();
-    for _ in 0..RECORDINGS {
-        let mut targets: Vec<Target> = (0..PROCESSES).map(|_| program.start(&[])).collect();
-        estimates.extend(record(&mut targets));
-    }
-    assert_eq!(estimates.len(), RECORDINGS * PROCESSES);
-    estimates.iter().for_each(Estimate::assert_certain_parts);
+    let reports: Vec<Report> = (0..RUNS).map(|_| run(&program)).collect();
+    reports.iter().for_each(assert_certain_parts);
+    let estimates: Vec<Site> =
+        reports.iter().flat_map(|report| SMALL_SITES.map(|small| site(report, small))).collect();
+    let all = |value: fn(&Site) -> f64| estimates.iter().map(value).collect::<Vec<f64>>();
 
-    let live: Vec<f64> = estimates.iter().map(|estimate| estimate.small.inuse_bytes).collect();
+    let live = all(|site| site.sum.inuse_bytes);
+    assert_eq!(live.len(), 100);
     assert_within("the mean of the live bytes", mean(&live), LIVE, 0.01);
-    let objects: Vec<f64> = estimates.iter().map(|estimate| estimate.small.inuse_objects).collect();
+    let objects = all(|site| site.sum.inuse_objects);
     assert_within("the mean of the live objects", mean(&objects), 102_400.0, 0.01);
-    let churned: Vec<f64> = estimates.iter().map(|estimate| estimate.churn_small.alloc_bytes).collect();
+    // 20 estimates with a standard deviation of 0.97 % each.
+    let churned: Vec<f64> =
+        reports.iter().map(|report| site(report, "churn_small").sum.alloc_bytes).collect();
     assert_within("the mean of the churned bytes", mean(&churned), 32_000.0 * 16_384.0, 0.01);
 
     // The standard deviation of 100 values is itself uncertain by 7 %.
@@ -117,11 +93,10 @@ fn estimates_are_unbiased_and_spread_as_the_formula_says() {
     assert_within("the spread of the live bytes", standard_deviation(&live), predicted, 0.3);
 
     // The stated error is the formula's, with the estimate in the truth's place (2.5 %, so 1.3 % here).
-    let stated: Vec<f64> = estimates.iter().map(|estimate| estimate.small_error).collect();
+    let stated = all(|site| site.inuse_bytes_error);
     assert_within("the mean stated error", mean(&stated), 1.96 * predicted, 0.02);
     // 95 of 100 intervals should hold the truth; 84 or fewer come by chance in 5 of 100 000 runs.
-    let holds = |estimate: &&Estimate| (estimate.small.inuse_bytes - LIVE).abs() <= estimate.small_error;
-    let held = estimates.iter().filter(holds).count();
+    let held = live.iter().zip(&stated).filter(|&(bytes, error)| (bytes - LIVE).abs() <= *error).count();
     assert!(held >= 85, "only {held} of 100 stated intervals hold the truth");
 }
 

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use memprof_common::function::FunctionKind;
-use memprof_core::probe::elf::{AllocatorFunction, FindError, find_functions, identify};
+use memprof_core::probe::elf::{AllocatorFunction, FindError, find_functions};
 use memprof_core::probe::functions::Allocator;
 use memprof_core::probe::placement;
-use memprof_core::process::mappings::{CodeFile, code_files};
+use memprof_core::process::mappings::code_files;
 use memprof_core::process::module::FileId;
 
+use crate::host::allocators::allocator_files;
 use crate::host::module_file::MappedFile;
 use crate::host::proc_fs;
 
@@ -41,12 +42,6 @@ pub(crate) struct ProbePlan {
 }
 
 impl ProbePlan {
-    /// Plans the probes of `allocator`, whose file has these `bytes` and is `file`.
-    pub(crate) fn new(file: File, bytes: &[u8], allocator: &Allocator) -> std::result::Result<Self, FindError> {
-        let sites = find_functions(bytes, allocator)?.into_iter().map(site).collect();
-        Ok(Self { file, sites })
-    }
-
     /// A path under which the kernel finds the very file that the process has mapped, even when it was
     /// deleted or lies in another mount namespace. Valid in this process only.
     pub(crate) fn path(&self) -> PathBuf {
@@ -57,6 +52,17 @@ impl ProbePlan {
     pub(crate) fn offsets(&self, kind: FunctionKind) -> Vec<u64> {
         self.sites.iter().filter(|site| site.kind == kind).map(|site| site.file_offset).collect()
     }
+}
+
+/// The places for probes of `allocator` in its file with these `bytes`.
+///
+/// # Errors
+/// When the file is not what the allocator's table says.
+pub(crate) fn probe_sites(
+    bytes: &[u8],
+    allocator: &Allocator,
+) -> std::result::Result<Vec<ProbeSite>, FindError> {
+    Ok(find_functions(bytes, allocator)?.into_iter().map(site).collect())
 }
 
 fn site(function: AllocatorFunction) -> ProbeSite {
@@ -85,33 +91,43 @@ pub(crate) struct AllocatorPlan {
 /// Finds the allocator among the files that a process maps as code.
 ///
 /// # Errors
-/// When there is none that can be probed: says what was looked at.
-pub(crate) fn plan_allocator(tgid: u32) -> Result<AllocatorPlan> {
-    let text = proc_fs::maps_text(tgid.cast_signed())?;
-    let files = code_files(&text);
-    let mut unreadable = Vec::new();
-    for file in &files {
-        match plan_file(tgid, file) {
-            Ok(Some(plan)) => return Ok(plan),
-            Ok(None) => {}
-            Err(error) => unreadable.push(format!("{} ({error:#})", file.path)),
+/// When there is none that can be probed, or, unless `force` is given, when another file offers `malloc`
+/// too: then it is likely that one that the program uses, and the profile would be empty or wrong.
+pub(crate) fn plan_allocator(tgid: u32, force: bool) -> Result<AllocatorPlan> {
+    let files = code_files(&proc_fs::maps_text(tgid.cast_signed())?);
+    let mut others = Vec::new();
+    let mut known = None;
+    for found in allocator_files(tgid.cast_signed(), &files) {
+        match found.allocator {
+            Some(allocator) if known.is_none() => known = Some((found, allocator)),
+            Some(_) => {}
+            None => others.push(found.mapping.path),
         }
     }
-    let looked_at: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let unreadable =
-        if unreadable.is_empty() { String::new() } else { format!("; unreadable: {}", unreadable.join(", ")) };
-    bail!(
-        "no supported allocator (glibc's) in process {tgid}; looked at {}{unreadable}",
-        if looked_at.is_empty() { "no file, none is mapped as code".to_owned() } else { looked_at.join(", ") }
-    )
-}
-
-fn plan_file(tgid: u32, file: &CodeFile) -> Result<Option<AllocatorPlan>> {
-    let opened = proc_fs::open_mapping(tgid.cast_signed(), file)?;
-    let mapped = MappedFile::new(&opened).with_context(|| format!("mapping {}", file.path))?;
-    // What is no ELF file for this machine holds no allocator; the loader would not have it either.
-    let Ok(Some(allocator)) = identify(mapped.bytes()) else { return Ok(None) };
-    let probes = ProbePlan::new(opened, mapped.bytes(), allocator)
-        .with_context(|| format!("finding the functions of {} in {}", allocator.name, file.path))?;
-    Ok(Some(AllocatorPlan { file: file.file, path: file.path.clone(), allocator: allocator.name, probes }))
+    let others = others.join(", ");
+    let Some((found, allocator)) = known else {
+        let looked_at: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let looked_at = if looked_at.is_empty() { "no file".into() } else { looked_at.join(", ") };
+        let unknown = if others.is_empty() { String::new() } else { format!("; malloc is in {others}") };
+        bail!(
+            "process {tgid} maps no allocator that can be probed (glibc's can){unknown}; looked at {looked_at}"
+        );
+    };
+    if !others.is_empty() && !force {
+        bail!(
+            "process {tgid} gets memory from {others}, which cannot be probed yet \
+             (--force records what still goes through {})",
+            found.mapping.path
+        );
+    }
+    let bytes = MappedFile::new(&found.file).with_context(|| format!("mapping {}", found.mapping.path))?;
+    let sites = probe_sites(bytes.bytes(), allocator)
+        .with_context(|| format!("finding the functions of {} in {}", allocator.name, found.mapping.path))?;
+    drop(bytes);
+    Ok(AllocatorPlan {
+        file: found.mapping.file,
+        path: found.mapping.path,
+        allocator: allocator.name,
+        probes: ProbePlan { file: found.file, sites },
+    })
 }

@@ -16,12 +16,13 @@ use crate::target::Target;
 pub(crate) fn run(args: &FloorArgs) -> Result<ExitCode> {
     let target = Target::open(args.pid.unsigned_abs())?;
     target.check_seccomp(false)?;
-    let plan = plan_allocator(target.tgid())?;
+    let plan = plan_allocator(target.tgid(), false)?;
     let mut kernel_side = KernelSide::load(LoadOptions::trial())?;
     let programs = Programs::load_empty(&kernel_side.object)?;
     let _attachment = programs.attach(&mut kernel_side.ebpf, &plan.probes, target.tgid())?;
     present::message(&format!("empty probes in {}; Ctrl-C takes them out", plan.path));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("handling SIGTERM")?;
         tokio::select! {

@@ -33,14 +33,13 @@ const MAX_NOTICES: usize = 1024;
 
 /// Records and writes what was asked for.
 pub(crate) fn run(args: RecordArgs) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(record(args))
 }
 
 async fn record(args: RecordArgs) -> Result<ExitCode> {
+    target::check_namespace()?;
     let (outputs, recorder) = open_outputs(&args.view)?;
     let (targets, waiting) = open_targets(&args)?;
     let mut kernel_side = KernelSide::load(load_options(&args.probes))?;
@@ -48,7 +47,7 @@ async fn record(args: RecordArgs) -> Result<ExitCode> {
     let ring = kernel_side.take_events()?;
     let tables = kernel_side.take_tables()?;
     let tgids: Vec<u32> = targets.iter().map(Target::tgid).collect();
-    let probes = Probes::attach(kernel_side, args.probes.attach_mode.forced(), &tgids)?;
+    let probes = Probes::attach(kernel_side, &args.probes, &tgids)?;
 
     let (notices, noticed) = mpsc::channel(MAX_NOTICES);
     let progress = Arc::new(Progress::default());
@@ -74,7 +73,9 @@ async fn record(args: RecordArgs) -> Result<ExitCode> {
                 present::message(&format!("the command ended with {status}"));
             }
         }
-        (End::Time, Some(child)) => present::message(&format!("the command runs on as process {}", child.id())),
+        (End::Time, Some(child)) => {
+            present::message(&format!("the command runs on as process {}", child.id()))
+        }
         _ => {}
     }
     Ok(ExitCode::SUCCESS)
@@ -90,7 +91,9 @@ fn open_outputs(view: &ViewArgs) -> Result<(Vec<OpenOutput>, Option<Recorder>)> 
     }
     let recorder = recordings.pop().map(Recorder::start).transpose()?;
     if recorder.is_some() {
-        present::message("the recording will contain parts of the target's stacks; it is readable by you only");
+        present::message(
+            "the recording will contain parts of the target's stacks; it is readable by you only",
+        );
     }
     Ok((outputs, recorder))
 }
@@ -141,7 +144,10 @@ fn run_info(args: &ProbeArgs, probes: &Probes) -> Result<RunInfo> {
         sample_interval: args.sample_interval,
         attach_mode: probes.mode.to_string(),
         started_at: monotonic_ns(),
-        started_at_unix: SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?.as_secs(),
+        started_at_unix: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .context("the clock is before 1970")?
+            .as_secs(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! This machine: its kernel, its processes, the files they map, and what this program may do.
 
+pub(crate) mod allocators;
 pub(crate) mod btf;
 pub(crate) mod credentials;
 pub(crate) mod kernel;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part of the support code")]
 
 pub(crate) mod agent;
+pub(crate) mod breakpoints;
 pub(crate) mod lines;
 pub(crate) mod program;
 pub(crate) mod report;

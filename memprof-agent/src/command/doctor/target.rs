@@ -1,13 +1,10 @@
 //! The side of one process.
 
-use std::path::Path;
-
-use memprof_core::probe::elf::{find_functions, identify};
-use memprof_core::probe::functions::Allocator;
-use memprof_core::probe::placement::choose;
 use memprof_core::process::mappings::{CodeFile, code_files, parse};
 
 use super::Check;
+use crate::bpf::sites::probe_sites;
+use crate::host::allocators::{AllocatorFile, allocator_files};
 use crate::host::kernel::KernelVersion;
 use crate::host::module_file::MappedFile;
 use crate::host::proc_fs::{ProcessError, maps_text, open_mapping, process_info, read_text, threads};
@@ -20,10 +17,10 @@ use crate::host::seccomp::{ReturnProbes, SeccompUse, judge};
 pub(super) fn checks(pid: i32) -> Result<Vec<Check>, ProcessError> {
     let maps = maps_text(pid)?;
     let files = code_files(&maps);
-    let allocators = find_allocators(pid, &files);
+    let allocators = allocator_files(pid, &files);
     let mut checks = vec![process(pid)?, surroundings(pid), access(pid, &files)];
     checks.extend(allocator(&allocators));
-    checks.extend(probes(pid, &allocators));
+    checks.extend(probes(&allocators));
     checks.push(seccomp(SeccompUse::of(pid)?, KernelVersion::running()));
     checks.extend(jvm(&maps));
     Ok(checks)
@@ -77,38 +74,6 @@ fn access(pid: i32, files: &[CodeFile]) -> Check {
     }
 }
 
-/// A mapped file through which the process gets memory.
-struct Found<'a> {
-    mapping: &'a CodeFile,
-    /// `None`: one that cannot be probed.
-    allocator: Option<&'static Allocator>,
-    /// The release that the file names, if it does.
-    release: Option<String>,
-}
-
-/// Anything that offers malloc and free.
-const ANY: Allocator = Allocator { name: "an allocator", markers: &["malloc", "free"], functions: &[] };
-
-fn find_allocators(pid: i32, files: &[CodeFile]) -> Vec<Found<'_>> {
-    let examine = |mapping| {
-        let file = open_mapping(pid, mapping).ok()?;
-        let file = MappedFile::new(&file).ok()?;
-        let bytes = file.bytes();
-        let allocator = identify(bytes).ok()?;
-        if allocator.is_none() && (is_glibc_loader(mapping) || find_functions(bytes, &ANY).is_err()) {
-            return None;
-        }
-        Some(Found { mapping, allocator, release: allocator.and_then(|_| glibc_release(bytes)) })
-    };
-    files.iter().filter_map(examine).collect()
-}
-
-/// Old versions of the dynamic loader export a small allocator for their own start.
-fn is_glibc_loader(mapping: &CodeFile) -> bool {
-    let name = Path::new(&mapping.path).file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with("ld-linux") || name.starts_with("ld-2.")
-}
-
 /// The line by which glibc introduces itself, up to its version.
 fn glibc_release(bytes: &[u8]) -> Option<String> {
     const START: &[u8] = b"GNU C Library (";
@@ -117,12 +82,13 @@ fn glibc_release(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(line).trim_end_matches('.').to_owned())
 }
 
-fn allocator(found: &[Found<'_>]) -> Vec<Check> {
+fn allocator(found: &[AllocatorFile]) -> Vec<Check> {
     let known = found.iter().filter_map(|found| Some((found, found.allocator?)));
     let mut checks: Vec<Check> = known
-        .map(|(Found { mapping, release, .. }, allocator)| {
+        .map(|(found, allocator)| {
+            let release = MappedFile::new(&found.file).ok().and_then(|file| glibc_release(file.bytes()));
             let release = release.as_deref().unwrap_or(allocator.name);
-            Check::ok("allocator", format!("{}: {release}", mapping.path))
+            Check::ok("allocator", format!("{}: {release}", found.mapping.path))
         })
         .collect();
     let others: Vec<&str> = found
@@ -153,20 +119,15 @@ fn allocator(found: &[Found<'_>]) -> Vec<Check> {
 }
 
 /// Where the probes would go.
-fn probes(pid: i32, found: &[Found<'_>]) -> Option<Check> {
-    let (mapping, allocator) = found.iter().find_map(|found| Some((found.mapping, found.allocator?)))?;
-    let file = open_mapping(pid, mapping).ok()?;
-    let file = MappedFile::new(&file).ok()?;
-    let functions = match find_functions(file.bytes(), allocator) {
-        Ok(functions) => functions,
+fn probes(found: &[AllocatorFile]) -> Option<Check> {
+    let (found, allocator) = found.iter().find_map(|found| Some((found, found.allocator?)))?;
+    let file = MappedFile::new(&found.file).ok()?;
+    let sites = match probe_sites(file.bytes(), allocator) {
+        Ok(sites) => sites,
         Err(error) => return Some(Check::fail("probes", error.to_string(), "report this library")),
     };
-    let stepped: Vec<&str> = functions
-        .iter()
-        .filter(|function| !choose(function.kind, &function.code, function.svma).emulated)
-        .map(|function| function.symbol)
-        .collect();
-    let count = functions.len();
+    let stepped: Vec<&str> = sites.iter().filter(|site| !site.emulated).map(|site| site.symbol).collect();
+    let count = sites.len();
     Some(if ["malloc", "free"].iter().any(|hot| stepped.contains(hot)) {
         Check::warn(
             "probes",
@@ -223,14 +184,15 @@ mod tests {
             start: 0,
             end: 1,
         };
-        let other = || Found { mapping: &mapping, allocator: None, release: None };
-        let glibc = || Found {
-            mapping: &mapping,
-            allocator: Some(&memprof_core::probe::functions::GLIBC),
-            release: None,
+        let file = |allocator| AllocatorFile {
+            mapping: mapping.clone(),
+            file: tempfile::tempfile().unwrap(),
+            allocator,
         };
+        let other = || file(None);
+        let glibc = || file(Some(&memprof_core::probe::functions::GLIBC));
         let statuses =
-            |found: &[Found<'_>]| allocator(found).iter().map(|check| check.status).collect::<Vec<_>>();
+            |found: &[AllocatorFile]| allocator(found).iter().map(|check| check.status).collect::<Vec<_>>();
         assert_eq!(statuses(&[]), [Status::Fail]);
         assert_eq!(statuses(&[other()]), [Status::Fail]);
         assert_eq!(statuses(&[glibc()]), [Status::Ok]);
