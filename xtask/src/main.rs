@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 mod agent;
+mod bench;
 mod cargo;
 mod demo;
 mod ebpf;
@@ -35,6 +36,8 @@ enum Task {
     Test(tests::TestArgs),
     /// Set up, build, and draw the native memory of a leaking sample program
     Demo(demo::DemoArgs),
+    /// Measure what probes cost a target, beside a floor and a peer (as root)
+    Bench(bench::BenchArgs),
     /// Check crate dependencies, licences and file rules
     Tidy,
 }
@@ -61,6 +64,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Build(args) => agent::run(args, &workspace, &report),
         Task::Test(args) => tests::run(args, &workspace, &report),
         Task::Demo(args) => demo::run(args, &workspace, &report),
+        Task::Bench(args) => bench::run(args, &workspace, &report),
         Task::Tidy => tidy::run(&workspace),
     }
 }

@@ -26,7 +26,12 @@ impl Memleak {
     pub(crate) fn prepare(workspace: &Workspace, report: &Report) -> Result<Self> {
         if find_program("memleak-bpfcc").is_none() {
             report.step("install bpfcc-tools", || {
-                stdout_of(apt("apt-get").args(["install", "--yes", "--no-install-recommends", "bpfcc-tools"]))?;
+                stdout_of(apt("apt-get").args([
+                    "install",
+                    "--yes",
+                    "--no-install-recommends",
+                    "bpfcc-tools",
+                ]))?;
                 Ok(String::new())
             })?;
         }
@@ -57,7 +62,9 @@ fn unpack_headers(target: &Path) -> Result<String> {
     fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
     for package in [&common, &own] {
         let source = unpacked.join("usr/src").join(package).join(".");
-        stdout_of(Command::new("cp").args(["--recursive", "--symbolic-link", "--force"]).arg(source).arg(target))?;
+        stdout_of(
+            Command::new("cp").args(["--recursive", "--symbolic-link", "--force"]).arg(source).arg(target),
+        )?;
     }
     Ok(own)
 }
@@ -65,7 +72,10 @@ fn unpack_headers(target: &Path) -> Result<String> {
 /// The first dependency of a package whose name contains `part`.
 fn dependency(package: &str, part: &str) -> Result<String> {
     let text = stdout_of(apt("apt-cache").args(["depends", package]))?;
-    let found = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).find(|name| name.contains(part));
+    let found = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|name| name.contains(part));
     match found {
         Some(name) => Ok(name.to_owned()),
         None => bail!("package {package} depends on nothing like {part} (run apt-get update?)"),

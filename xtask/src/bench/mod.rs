@@ -115,7 +115,10 @@ fn table(bare: &[f64], cases: &[Case]) -> String {
     let added = |value: f64, bare: f64| value - bare;
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\nnanoseconds of CPU time added per malloc+free pair of 64 bytes, and as a ratio to the floor");
+    let _ = writeln!(
+        text,
+        "\nnanoseconds of CPU time added per malloc+free pair of 64 bytes, and as a ratio to the floor"
+    );
     let _ = writeln!(text, "{:<36}{:>12}{:>12}{:>10}{:>10}", "", "min", "median", "min ×", "median ×");
     let _ = writeln!(text, "{:<36}{bare_min:>12.1}{bare_median:>12.1}", "(bare loop, its own time)");
     for case in cases {

@@ -78,6 +78,7 @@ impl Drop for PairLoop {
 fn copy_c_library(directory: &Path) -> Result<()> {
     let path = stdout_of(Command::new("cc").arg("-print-file-name=libc.so.6"))?;
     let source = PathBuf::from(path.trim());
-    fs::copy(&source, directory.join("libc.so.6")).with_context(|| format!("copying {}", source.display()))?;
+    fs::copy(&source, directory.join("libc.so.6"))
+        .with_context(|| format!("copying {}", source.display()))?;
     Ok(())
 }

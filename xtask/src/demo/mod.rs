@@ -104,7 +104,8 @@ fn wait_for(recorder: &mut Child, interrupted: &AtomicBool) -> Result<()> {
     loop {
         if let Some(status) = recorder.try_wait().context("waiting for the agent")? {
             if !status.success() {
-                bail!("the recording failed ({status})");
+                let reason = if signalled_at.is_some() { "interrupted" } else { "see above" };
+                bail!("the recording failed ({status}): {reason}");
             }
             return Ok(());
         }

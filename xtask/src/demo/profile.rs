@@ -1,5 +1,7 @@
 //! The agent's JSON document, as far as the demo tells about it.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
@@ -43,23 +45,43 @@ impl Profile {
         serde_json::from_str(json).context("reading the agent's JSON document")
     }
 
-    /// A sentence about the site that holds most memory.
+    /// A sentence about the site that holds most memory. Sites of one name count as one: zlib allocates
+    /// at several places in one function.
     ///
     /// # Errors
     /// When nothing was found to be in use.
     pub(crate) fn biggest_site(&self) -> Result<String> {
-        // Sites come largest first.
-        let Some(site) = self.sites.first().filter(|site| site.inuse_bytes > 0.0) else {
+        let mut by_name = BTreeMap::<String, Sum>::new();
+        for site in &self.sites {
+            by_name.entry(site.name()).or_default().add(site);
+        }
+        let biggest = by_name.into_iter().max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
+        let Some((name, sum)) = biggest.filter(|(_, sum)| sum.bytes > 0.0) else {
             bail!("the recording found no memory that is still in use");
         };
         Ok(format!(
-            "The biggest site holds {} ± {} in {:.0} blocks, {:.0} % of all found: {}",
-            mebibytes(site.inuse_bytes),
-            mebibytes(site.inuse_bytes_error),
-            site.inuse_objects,
-            100.0 * site.inuse_bytes / self.total.inuse_bytes,
-            site.name()
+            "The biggest site holds {} ± {} in {:.0} blocks, {:.0} % of all found: {name}",
+            mebibytes(sum.bytes),
+            mebibytes(sum.squared_errors.sqrt()),
+            sum.objects,
+            100.0 * sum.bytes / self.total.inuse_bytes,
         ))
+    }
+}
+
+/// Sites taken together. Their errors are independent, so the squares add up.
+#[derive(Default)]
+struct Sum {
+    bytes: f64,
+    squared_errors: f64,
+    objects: f64,
+}
+
+impl Sum {
+    fn add(&mut self, site: &Site) {
+        self.bytes += site.inuse_bytes;
+        self.squared_errors += site.inuse_bytes_error * site.inuse_bytes_error;
+        self.objects += site.inuse_objects;
     }
 }
 
@@ -127,6 +149,23 @@ mod tests {
             profile(&frames.join(",")).biggest_site().unwrap(),
             "The biggest site holds 3.0 MiB ± 0.5 MiB in 12 blocks, 75 % of all found: \
              deflateInit2_ ← Java_java_util_zip_Deflater_init ← [java]"
+        );
+    }
+
+    #[test]
+    fn sites_of_one_name_count_as_one() {
+        let site = |name: &str, bytes: f64| {
+            format!(
+                r#"{{"inuse_bytes": {bytes:?}, "inuse_bytes_error": 1048576.0, "inuse_objects": 1.0,
+                    "frames": [{}]}}"#,
+                frame(name)
+            )
+        };
+        let sites = [site("one", 4e6), site("two", 3e6), site("two", 3e6)].join(",");
+        let json = format!(r#"{{"total": {{"inuse_bytes": 1e7}}, "sites": [{sites}]}}"#);
+        assert_eq!(
+            Profile::from_json(&json).unwrap().biggest_site().unwrap(),
+            "The biggest site holds 5.7 MiB ± 1.4 MiB in 2 blocks, 60 % of all found: two"
         );
     }
 
