@@ -211,6 +211,12 @@ impl Intake {
     pub(crate) fn read_mappings(&mut self, tgid: u32) -> Result<()> {
         let started = Instant::now();
         let text = proc_fs::maps_text(tgid.cast_signed())?;
+        // Looking at new modules takes longer, but happens once for each.
+        let read_in = started.elapsed();
+        if text.is_empty() {
+            // It has just ended. Events of it may still be in the ring: they need what was known.
+            return Ok(());
+        }
         let known = self.mappings.get(&tgid).is_some_and(|known| known.text == text);
         if !known {
             for image in self.modules.discover(tgid.cast_signed(), &text) {
@@ -218,7 +224,7 @@ impl Intake {
             }
             self.ingest(Input::Mappings { tgid, text: Cow::Owned(text.clone()) });
         }
-        let next_read = Instant::now() + started.elapsed() * MAPPINGS_DUTY;
+        let next_read = Instant::now() + read_in * MAPPINGS_DUTY;
         self.mappings.insert(tgid, KnownMappings { text, next_read });
         Ok(())
     }

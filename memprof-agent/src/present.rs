@@ -13,7 +13,9 @@ use crate::cli::ViewArgs;
 pub(crate) fn result(profile: &Profile, symbols: &Symbols, view: &ViewArgs) -> Result<()> {
     let mut stdout = io::stdout().lock();
     if view.json {
-        serde_json::to_writer(&mut stdout, &Report::new(profile, symbols)).context("writing to stdout")?;
+        // As an I/O error, so that a closed pipe is known for what it is.
+        let written = serde_json::to_writer(&mut stdout, &Report::new(profile, symbols));
+        written.map_err(io::Error::from).context("writing to stdout")?;
         writeln!(stdout).context("writing to stdout")?;
     } else {
         let table = table::encode(profile, symbols, view.top);

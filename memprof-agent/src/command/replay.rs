@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use memprof_core::input::Input;
 use memprof_core::recording::RecordingReader;
 use memprof_core::session::Session;
 
@@ -24,16 +25,25 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
     let outputs: Vec<OpenOutput> = view.output.iter().map(|output| output.create()).collect::<Result<_>>()?;
 
     let mut session = Session::new();
+    let mut whole = true;
     for input in reader.by_ref() {
         match input {
             // Only a live event can ask for mappings.
             Ok(input) => _ = session.ingest(&input),
             // What came before the damage is still worth having.
-            Err(error) => present::message(&format!("{name} is replayed in part: {error}")),
+            Err(error) => {
+                present::message(&format!("{name} is replayed in part: {error}"));
+                whole = false;
+            }
         }
     }
     if reader.is_truncated() {
         present::message(&format!("{name} ends early (was its recorder killed?): this is what it holds"));
+        whole = false;
+    }
+    if !whole {
+        // How many are missing cannot be known; that some are must be in the result, too.
+        _ = session.ingest(&Input::RecordingLost { inputs: 1 });
     }
     let profile = session.snapshot(u64::try_from(view.min_age.as_nanos())?);
     for output in outputs {

@@ -99,13 +99,19 @@ pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, ProcessError> {
     })
 }
 
-/// The text of `/proc/PID/maps`.
+/// The text of `/proc/PID/maps`. The main thread of a process may end before the others: then the
+/// kernel shows the process's mappings by these only.
 ///
 /// # Errors
 /// When there is no such process or it may not be looked at. The text of a process that has ended but
 /// was not reaped is empty.
 pub(crate) fn maps_text(pid: i32) -> Result<String, ProcessError> {
-    read_text(pid, "maps")
+    let text = read_text(pid, "maps")?;
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    let of_threads = threads(pid)?.into_iter().map(|tid| read_text(pid, &format!("task/{tid}/maps")));
+    Ok(of_threads.flatten().find(|text| !text.is_empty()).unwrap_or_default())
 }
 
 /// Pids of all processes with this command name, ascending, this program excluded. The kernel keeps

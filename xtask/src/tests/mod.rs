@@ -71,7 +71,8 @@ impl Run<'_> {
         format.args(["fmt", "--all", "--check", "--", "--color", "never"]);
         self.note(self.report.command("fmt", format));
         let mut clippy = self.cargo();
-        clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        // In the tests' profile, so that build scripts and macros are compiled once.
+        clippy.args(["clippy", "--profile", PROFILE, "--workspace", "--all-targets", "--", "-D", "warnings"]);
         self.note(self.report.command("clippy", clippy));
     }
 
