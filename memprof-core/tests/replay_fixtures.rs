@@ -5,6 +5,8 @@
 //!   the copies of their stacks have holes (`memprof-agent/tests/programs/sparse_stack.c` with six threads,
 //!   every block recorded by `memprof-agent record --sample-interval 1`).
 
+#![expect(clippy::disallowed_methods, reason = "the fixtures are files; the core itself reads none")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
