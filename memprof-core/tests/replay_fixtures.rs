@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memprof_core::encode::{folded, table};
+use memprof_core::encode::{folded, summary};
 use memprof_core::profile::ValueKind;
 use memprof_core::recording::RecordingReader;
 use memprof_core::session::Session;
@@ -47,7 +47,6 @@ fn replay(recording: &Path) -> String {
     }
     assert!(!reader.is_truncated());
     let profile = session.snapshot(0);
-    let table = table::encode(&profile, session.symbols(), 10);
     let folded = folded::encode(&profile, session.symbols(), ValueKind::InuseSpace);
-    format!("{table}\n{folded}")
+    format!("{}\n\n{folded}", summary::lines(&profile).join("\n"))
 }
