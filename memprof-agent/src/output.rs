@@ -48,15 +48,16 @@ impl OutputFile {
             .ok_or_else(|| "the name must end in .svg, .pb.gz, .folded or .mprec".into())
     }
 
-    /// Creates the file, so that a bad path is known before the work and not after it. A recording
-    /// holds stack contents of the target and is for its owner's eyes only.
+    /// Creates the file, so that a bad path is known before the work and not after it. What is in it
+    /// already stays until there is something to replace it: the work may yet fail. A recording holds
+    /// stack contents of the target and is for its owner's eyes only.
     pub(crate) fn create(&self) -> Result<OpenOutput> {
         let mode = if self.format == Format::Recording { 0o600 } else { 0o644 };
         let existed = self.path.exists();
         let file = OpenOptions::new()
             .write(true)
             .create(true)
-            .truncate(true)
+            .truncate(false)
             .mode(mode)
             .open(&self.path)
             .with_context(|| format!("creating {}", self.path.display()))?;
@@ -93,8 +94,17 @@ impl OpenOutput {
         self.format
     }
 
-    /// A second handle, for a writer in another thread.
+    /// Drops what was in the file.
+    fn empty(&self) -> Result<()> {
+        if is_regular(&self.file) {
+            self.file.set_len(0).with_context(|| format!("emptying {}", self.path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// A second handle, for a writer in another thread. The file is empty from now on.
     pub(crate) fn writer(&self) -> Result<File> {
+        self.empty()?;
         self.file.try_clone().with_context(|| format!("opening {}", self.path.display()))
     }
 
@@ -111,6 +121,7 @@ impl OpenOutput {
             Format::Folded => folded::encode(profile, symbols, value).into_bytes(),
             Format::Recording => return Ok(()),
         };
+        self.empty()?;
         self.file
             .write_all(&bytes)
             .and_then(|()| self.file.flush())

@@ -48,6 +48,24 @@ fn a_pid_that_does_not_exist_is_an_error() {
     assert_eq!(finished.stdout, "");
 }
 
+/// A recording that cannot start must not cost the result of the one before.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_failed_start_leaves_earlier_output_alone() {
+    let _alone = exclusive();
+    let mut ended = Command::new("true").spawn().expect("cannot start true");
+    let pid = ended.id().to_string();
+    ended.wait().expect("cannot wait");
+    let directory = tempfile::tempdir().expect("no temporary directory");
+    for name in ["earlier.svg", "earlier.mprec"] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, "kept").expect("cannot write");
+        let output = path.to_str().expect("a path in UTF-8");
+        run(short(&pid).into_iter().chain(["-o", output])).assert_error(1);
+        assert_eq!(std::fs::read_to_string(&path).expect("cannot read"), "kept", "{name}");
+    }
+}
+
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_name_that_nobody_has_is_an_error() {

@@ -40,7 +40,7 @@ pub(crate) fn run(args: RecordArgs) -> Result<ExitCode> {
 
 async fn record(args: RecordArgs) -> Result<ExitCode> {
     target::check_namespace()?;
-    let (outputs, recorder) = open_outputs(&args.view)?;
+    let (outputs, recording) = open_outputs(&args.view)?;
     let (targets, waiting) = open_targets(&args)?;
     let mut kernel_side = KernelSide::load(load_options(&args.probes))?;
     let logger = kernel_side.take_logger()?;
@@ -48,6 +48,7 @@ async fn record(args: RecordArgs) -> Result<ExitCode> {
     let tables = kernel_side.take_tables()?;
     let tgids: Vec<u32> = targets.iter().map(Target::tgid).collect();
     let probes = Probes::attach(kernel_side, &args.probes, &tgids)?;
+    let recorder = recording.map(Recorder::start).transpose()?;
 
     let (notices, noticed) = mpsc::channel(MAX_NOTICES);
     let progress = Arc::new(Progress::default());
@@ -81,21 +82,21 @@ async fn record(args: RecordArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates all output files; a recording gets its writer.
-fn open_outputs(view: &ViewArgs) -> Result<(Vec<OpenOutput>, Option<Recorder>)> {
+/// Creates all output files; the recording apart.
+fn open_outputs(view: &ViewArgs) -> Result<(Vec<OpenOutput>, Option<OpenOutput>)> {
     let opened: Vec<OpenOutput> = view.output.iter().map(|output| output.create()).collect::<Result<_>>()?;
     let (mut recordings, outputs): (Vec<_>, Vec<_>) =
         opened.into_iter().partition(|output| output.format() == Format::Recording);
     if recordings.len() > 1 {
         bail!("one recording (.mprec) per run: copy it if you need two");
     }
-    let recorder = recordings.pop().map(Recorder::start).transpose()?;
-    if recorder.is_some() {
+    let recording = recordings.pop();
+    if recording.is_some() {
         present::message(
             "the recording will contain parts of the target's stacks; it is readable by you only",
         );
     }
-    Ok((outputs, recorder))
+    Ok((outputs, recording))
 }
 
 /// Finds the processes, or creates the one of the command.
