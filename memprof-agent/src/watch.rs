@@ -112,7 +112,7 @@ impl Watch {
         );
         for site in sites.iter().filter(|site| !site.emulated) {
             text += &format!(
-                "; {} is single-stepped at `{}`, about ten times dearer",
+                "; {} is single-stepped at `{}`, which costs several times as much",
                 site.symbol, site.instruction
             );
         }

@@ -194,8 +194,8 @@ impl Programs {
     }
 }
 
-/// Loads and attaches by the first mode of the ladder that works, or by the `forced` one. Returns the
-/// reasons against the modes that were passed over.
+/// Loads and attaches by the first mode of the ladder that works, or by the `forced` one. The
+/// reasons against the modes that were passed over go to the log, or into the error when none works.
 pub(crate) fn attach_by_ladder(
     forced: Option<AttachMode>,
     ebpf: &mut Ebpf,
