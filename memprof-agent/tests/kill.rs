@@ -13,6 +13,19 @@ fn speed(target: &mut Target, measurements: usize) -> u64 {
     (0..measurements).map(|_| target.work().value("pairs")).max().expect("at least one")
 }
 
+/// The best of up to 50 measurements, ending at the first that is `enough`. A neighbour on the machine
+/// can take the CPU for seconds; a probe that is left behind takes it for good, to a few hundredths.
+fn speed_until(target: &mut Target, enough: f64) -> u64 {
+    let mut best = 0;
+    for _ in 0..50 {
+        best = best.max(speed(target, 1));
+        if best as f64 >= enough {
+            break;
+        }
+    }
+    best
+}
+
 fn kill_agent_under_load(mode: &str) {
     let program = compile("spin", &["spin.c"]);
     let mut target = program.start(&[]);
@@ -29,12 +42,10 @@ fn kill_agent_under_load(mode: &str) {
     assert!(!finished.status.success(), "killed, yet it ended with {}", finished.status);
 
     wait_for_breakpoints(target.pid(), |count| count == 0);
-    let after = speed(&mut target, 6);
+    let full = 0.7 * before as f64;
+    let after = speed_until(&mut target, full);
     assert!(target.is_alive());
-    assert!(
-        after as f64 >= 0.7 * before as f64,
-        "{before} pairs before, {during} during, {after} after, mode {mode}"
-    );
+    assert!(after as f64 >= full, "{before} pairs before, {during} during, {after} after, mode {mode}");
 }
 
 #[test]
