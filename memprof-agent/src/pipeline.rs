@@ -318,10 +318,10 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Lets the event thread run before the threads that fill the ring: what it does not take in time
+/// Lets the calling thread run before the threads that fill the ring: what it does not take in time
 /// is lost. Fails without CAP_SYS_NICE, which only makes losses likelier, and those are counted.
-fn raise_priority() {
+pub(crate) fn raise_priority() {
     if let Err(error) = rustix::process::nice(-10) {
-        log::debug!("raising the event thread's priority: {error}");
+        log::debug!("raising a thread's priority: {error}");
     }
 }

@@ -15,9 +15,10 @@ use memprof_core::input::Input;
 use memprof_core::recording::RecordingWriter;
 
 use crate::output::OpenOutput;
+use crate::pipeline::raise_priority;
 
-/// Most inputs on their way to the writer.
-const MAX_QUEUED_INPUTS: usize = 1 << 16;
+/// Most inputs on their way to the writer: so many that, with small events too, the bytes are the bound.
+const MAX_QUEUED_INPUTS: usize = 1 << 18;
 /// Most bytes of events on their way to the writer (128 MiB).
 const MAX_QUEUED_BYTES: usize = 128 << 20;
 
@@ -40,7 +41,10 @@ impl Recorder {
             .name("memprof-record".into())
             .spawn({
                 let queued_bytes = Arc::clone(&queued_bytes);
-                move || write_all(file, &inputs, &queued_bytes)
+                move || {
+                    raise_priority();
+                    write_all(file, &inputs, &queued_bytes)
+                }
             })
             .context("starting the recording's writer thread")?;
         Ok(Self { output, queue, queued_bytes, lost: 0, writer })
