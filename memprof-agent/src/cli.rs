@@ -11,6 +11,7 @@ use memprof_common::sampling::MAX_INTERVAL;
 use memprof_core::profile::ValueKind;
 
 use crate::bpf::attach::AttachMode;
+use crate::budget::{self, Budget};
 use crate::output::OutputFile;
 
 /// Native memory profiler for running, unmodified Linux processes.
@@ -91,18 +92,46 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = stack_size)]
     pub(crate) stack_size: u32,
 
-    /// Most sampled blocks that can be alive at once (about 90 bytes of kernel memory each)
-    #[arg(long, value_name = "N", default_value_t = 1 << 18, value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
-    pub(crate) max_live_blocks: u32,
+    /// Memory for tables and events, of the kernel's probes and of the agent. When it gets scarce, fewer
+    /// blocks are sampled: estimates stay unbiased
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = budget::parse)]
+    pub(crate) memory_budget: u64,
 
-    /// Kernel memory for events on their way to the agent; rounded up to a power of two
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = ring_size)]
-    pub(crate) ring_size: u32,
+    /// Most sampled blocks that can be alive at once [default: from the memory budget]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
+    pub(crate) max_live_blocks: Option<u32>,
 
-    /// Attach in spite of what `doctor` warns of: a seccomp filter that the kernel may run into, which
-    /// can kill the target, or another allocator, whose blocks are not seen
+    /// Kernel memory for events on their way to the agent; rounded up to a power of two [default: from
+    /// the memory budget]
+    #[arg(long, value_name = "SIZE", value_parser = ring_size)]
+    pub(crate) ring_size: Option<u32>,
+
+    /// Take the probes out when they cost the target more than this many percent of one core; `none`
+    /// keeps them in at any cost
+    #[arg(long, value_name = "PERCENT|none", default_value = "10", value_parser = OverheadLimit::parse)]
+    pub(crate) max_overhead: OverheadLimit,
+
+    /// Also record memory that the program maps itself (mmap, mremap, brk): thread stacks, loaded files,
+    /// heaps of its own. What the allocator maps for its blocks is not counted twice. While recording, every
+    /// system call on this machine takes a little longer
+    #[arg(long)]
+    pub(crate) mmap: bool,
+
+    /// Also record the children that the processes start from now on, and theirs
+    #[arg(long)]
+    pub(crate) children: bool,
+
+    /// Attach where that can end the target: under a seccomp filter that the kernel may run into, and to
+    /// operator new where a call that throws cannot be left alone
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+impl ProbeArgs {
+    /// Sizes of ring and tables.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::split(self.memory_budget, self.ring_size, self.max_live_blocks)
+    }
 }
 
 /// What to show and write.
@@ -113,13 +142,19 @@ pub(crate) struct ViewArgs {
     #[arg(short, long, value_name = "FILE", value_parser = OutputFile::parse)]
     pub(crate) output: Vec<OutputFile>,
 
-    /// What flame graph and folded stacks show: alloc_objects, alloc_space, inuse_objects, inuse_space
+    /// What flame graph and folded stacks show: alloc_objects, alloc_space, inuse_objects, inuse_space; in a
+    /// replay with --from also inuse_growth
     #[arg(long, value_name = "TYPE", default_value = "inuse_space", value_parser = value_kind)]
     pub(crate) value: ValueKind,
 
     /// Count only blocks at least this old as in use
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) min_age: Duration,
+
+    /// Tell stacks apart by the name of their thread: as the outermost frame, in pprof as the label `thread`.
+    /// A JVM gives its threads the first 15 bytes of their Java names
+    #[arg(long)]
+    pub(crate) threads: bool,
 
     /// Print one JSON document instead of the table
     #[arg(long)]
@@ -136,6 +171,14 @@ pub(crate) struct ReplayArgs {
     /// The recording
     #[arg(value_name = "FILE.mprec")]
     pub(crate) recording: PathBuf,
+
+    /// Show by how much each site has grown since this long after the start
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) from: Option<Duration>,
+
+    /// Show what was in use this long after the start; losses and counters stay those of the whole recording
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) to: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,
@@ -159,6 +202,31 @@ pub(crate) struct FloorArgs {
     /// Process to attach to
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: i32,
+}
+
+/// How much CPU time the probes may cost their targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OverheadLimit {
+    /// Thousandths of one core.
+    Permille(u64),
+    /// Whatever they cost.
+    None,
+}
+
+impl OverheadLimit {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let percent: f64 = text
+            .trim_end_matches('%')
+            .parse()
+            .map_err(|_| "a number of percent of one core, for example 10, or none".to_string())?;
+        if !(0.1..=100_000.0).contains(&percent) {
+            return Err("from 0.1 to 100000 (percent of one core), or none".into());
+        }
+        Ok(Self::Permille((percent * 10.0).round() as u64))
+    }
 }
 
 /// An attach mode, or the best one that works.
@@ -242,5 +310,15 @@ mod tests {
         assert_eq!(ring_size("60MiB"), Ok(64 << 20));
         assert_eq!(ring_size("1"), Ok(1 << 17));
         assert!(ring_size("8GiB").is_err());
+    }
+
+    #[test]
+    fn the_overhead_limit_is_a_share_of_one_core() {
+        assert_eq!(OverheadLimit::parse("10"), Ok(OverheadLimit::Permille(100)));
+        assert_eq!(OverheadLimit::parse("2.5%"), Ok(OverheadLimit::Permille(25)));
+        assert_eq!(OverheadLimit::parse("none"), Ok(OverheadLimit::None));
+        for wrong in ["0", "-1", "much", "NaN", "1e9"] {
+            assert!(OverheadLimit::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,15 +1,22 @@
 //! The memprof agent: attaches to running processes and records their native memory.
 
 mod bpf;
+mod budget;
 mod cli;
 mod command;
+mod detacher;
+mod forecast;
+mod governor;
 mod host;
+mod lag;
 mod launch;
+mod live_bound;
 mod output;
 mod pipeline;
 mod present;
 mod probes;
 mod recorder;
+mod scope;
 mod symbolizer;
 mod target;
 mod watch;

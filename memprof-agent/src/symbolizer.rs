@@ -4,6 +4,8 @@
 //! the target's root), the file itself with the debug information in it or linked from it, the file's
 //! symbol tables alone. What is not inside of a symbol stays without a name: unknown beats wrong.
 
+mod allocator_names;
+
 use std::fmt::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -11,9 +13,10 @@ use std::path::{Path, PathBuf};
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
-use memprof_core::probe::functions::GLIBC;
+use memprof_core::probe::allocators::GLIBC;
 use memprof_core::symbols::{SymbolKey, SymbolizedFrame};
 
+use self::allocator_names::AllocatorNames;
 use crate::host::module_file::{ModuleFile, ModuleFiles};
 
 /// Names of code addresses: module index, looked-up address, frames innermost first. What
@@ -71,6 +74,10 @@ impl Symbolizer {
                 }
                 Err(error) => log::debug!("no names from {}: {error:#}", path.display()),
             }
+        }
+        if let Some(file) = &module.file {
+            let names = AllocatorNames::of(file);
+            lookups.iter().zip(&mut named).for_each(|(&lookup, frames)| names.apply(lookup, frames));
         }
         named
     }
@@ -148,7 +155,7 @@ fn plain_name(name: &str) -> &str {
     };
     let name = name.strip_prefix("__GI_").unwrap_or(name);
     let function = ["__libc_", "__"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    if GLIBC.functions.iter().any(|known| known.symbol == function) { function } else { name }
+    if GLIBC.specs().any(|known| known.symbol == function) { function } else { name }
 }
 
 #[cfg(test)]

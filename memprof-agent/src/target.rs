@@ -36,19 +36,16 @@ impl Target {
     pub(crate) fn tgid(&self) -> u32 {
         self.info.key.tgid
     }
+}
 
-    /// Refuses a process that a return probe would kill.
-    pub(crate) fn check_seccomp(&self, force: bool) -> Result<()> {
-        let used = SeccompUse::of(self.tgid().cast_signed())?;
-        match judge(used, KernelVersion::running()) {
-            ReturnProbes::Unsafe { reason } if !force => {
-                bail!(
-                    "refusing to attach to process {}: {reason} (--force attaches all the same)",
-                    self.tgid()
-                )
-            }
-            _ => Ok(()),
+/// Refuses a process that a return probe would kill.
+pub(crate) fn check_seccomp(tgid: u32, force: bool) -> Result<()> {
+    let used = SeccompUse::of(tgid.cast_signed())?;
+    match judge(used, KernelVersion::running()) {
+        ReturnProbes::Unsafe { reason } if !force => {
+            bail!("refusing to attach to process {tgid}: {reason} (--force attaches all the same)")
         }
+        _ => Ok(()),
     }
 }
 

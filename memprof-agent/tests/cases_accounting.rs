@@ -145,34 +145,39 @@ fn blocks_handed_between_threads_are_exact() {
     }
 }
 
-/// A full live table never drops blocks silently.
+/// A live table that is too small for a leak never drops blocks silently: either it is thinned, which is
+/// said and keeps the estimate right, or what found no room is counted with its bytes. Blocks of 1 MiB are
+/// not sampled less under pressure, so a burst of them does fill the table.
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_full_live_table_says_what_it_misses() {
     let _alone = exclusive();
-    let (_program, mut target) = start("leak.c", &["10000", "100"]);
+    let (_program, mut target) = start("same_addresses.c", &["10000", "1048576", "0"]);
     let recording = Recorder::exact(&target).args(["--max-live-blocks", "1000"]).start();
+    recording.freeze();
     target.work();
+    recording.thaw();
     let report = recording.report();
-    // Once the table is full, the block that churns beside each leaked one does not fit either: it does
-    // not from the 1000th round on, and the leaked one from the next.
-    assert_eq!(report.sum("leak_here").inuse_objects, 1000.0);
-    assert_eq!(report.sum("churn_here").inuse_objects, 0.0);
     let missed = report.number("/losses/live_table_full_allocs");
-    assert_eq!(missed, 9001 + 9000, "blocks missed");
-    assert_eq!(report.number("/losses/live_table_full_bytes"), missed * 100);
+    assert_eq!(missed, 9000, "blocks missed");
+    assert_eq!(report.number("/losses/live_table_full_bytes"), missed << 20);
+    let site = &report.sites_of("shared_site")[0];
+    assert_eq!(site.sum.alloc_objects, 1000.0);
+    let deviation = site.inuse_bytes_error / 1.96;
+    assert!((site.sum.inuse_bytes - 1_048_576_000.0).abs() <= 4.0 * deviation, "{site:?}");
 
-    let (_program, mut target) = start("leak.c", &["3000", "100"]);
+    let (_program, mut target) = start("same_addresses.c", &["10000", "1048576", "0"]);
     let recording = Recorder::new("1").pid(&target).args(["--max-live-blocks", "1000"]).start();
+    recording.freeze();
     target.work();
+    recording.thaw();
     let table = recording.stop().assert_success().stdout.clone();
-    let line = table.lines().find(|line| line.contains("live table") || line.contains("live-table"));
+    let line = table.lines().find(|line| line.contains("not tracked because the live table was full"));
     let line = line.unwrap_or_else(|| panic!("the table does not mention the full live table: {table}"));
-    let digits: String = line.chars().filter(char::is_ascii_digit).collect();
-    assert!(digits.contains("4001"), "no number of missed blocks: {line}");
+    assert!(line.starts_with("lost: 9,000 "), "no number of missed blocks: {line}");
 }
 
-/// A table that is full because of many live blocks is right again for those that it tracks.
+/// A table that was full because of many live blocks is right again for those that it tracks.
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_full_live_table_recovers_when_blocks_are_freed() {
@@ -184,7 +189,6 @@ fn a_full_live_table_recovers_when_blocks_are_freed() {
     let report = recording.report();
     let sum = report.sum("shared_site");
     assert_eq!((sum.inuse_objects, sum.inuse_bytes), (0.0, 0.0));
-    assert_eq!(report.number("/losses/live_table_full_allocs"), 1000);
     assert_eq!(report.number("/losses/unknown_frees"), 0);
 }
 
@@ -195,7 +199,19 @@ fn a_command_started_by_the_agent_is_exact() {
     let _alone = exclusive();
     let program = compile("leak", &["leak.c"]);
     let path = program.path.to_str().expect("a UTF-8 path");
-    let finished = run(["record", "--sample-interval", "1", "--json", "--", path, "500", "4000", "now"]);
+    let finished = run([
+        "record",
+        "--sample-interval",
+        "1",
+        "--max-overhead",
+        "none",
+        "--json",
+        "--",
+        path,
+        "500",
+        "4000",
+        "now",
+    ]);
     let report = finished.report();
     report.assert_no_losses();
     let sum = report.sum("leak_here");

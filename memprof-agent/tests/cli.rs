@@ -31,8 +31,8 @@ fn read(path: &str) -> String {
 }
 
 /// Arguments of a short recording of `pid`.
-fn short(pid: &str) -> [&str; 7] {
-    ["record", "-p", pid, "--duration", "2s", "--sample-interval", "1"]
+fn short(pid: &str) -> [&str; 9] {
+    ["record", "-p", pid, "--duration", "2s", "--max-overhead", "none", "--sample-interval", "1"]
 }
 
 #[test]

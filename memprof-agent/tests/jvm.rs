@@ -1,43 +1,32 @@
-//! A running JVM without any flag: the native part of every stack is complete down to the first Java frame.
+//! A running JVM without any flag: every stack is complete, from the allocator through native code and Java
+//! to the thread's entry, and says which Java method called which native one.
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use support::agent::Recorder;
+use support::jdk::compile_jni;
 use support::program::{Target, run_tool, source};
 use support::report::{Report, Site};
 use support::{exclusive, open_directory};
 
-/// The directory of the JDK whose `javac` is in the path.
-fn java_home() -> PathBuf {
-    let javac = run_tool(Command::new("sh").args(["-c", "readlink -f \"$(command -v javac)\""]));
-    let javac = Path::new(javac.trim());
-    let home = javac.parent().and_then(Path::parent);
-    home.unwrap_or_else(|| panic!("no JDK: javac is at {javac:?}")).to_owned()
-}
-
 fn build(directory: &Path) {
     run_tool(Command::new("javac").arg("-d").arg(directory).arg(source("Work.java")));
-    let include = java_home().join("include");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-fomit-frame-pointer", "-Wall", "-shared", "-fPIC"]);
-    compiler.arg("-I").arg(&include).arg("-I").arg(include.join("linux"));
-    run_tool(compiler.arg(source("work_jni.c")).arg("-o").arg(directory.join("libwork.so")));
+    compile_jni("work_jni.c", &directory.join("libwork.so"));
 }
 
-/// Every site of `function`: native frames in this order, and then the first Java frame.
-fn assert_native_part(report: &Report, functions: &[&str]) {
-    let last = *functions.last().expect("at least one function");
-    let sites: Vec<Site> = report.sites_of(last).into_iter().filter(|site| site.end == "java").collect();
-    assert!(!sites.is_empty(), "no stack of {last} that ends in Java");
-    for site in sites.iter().filter(|site| site.contains(functions[0])) {
+/// Every stack of a native method's function: these frames in this order, the last ones Java.
+fn assert_order(report: &Report, functions: &[&str]) {
+    let sites = report.sites_of(functions[0]);
+    let native = functions.iter().find(|name| name.starts_with("Java_")).expect("a native method");
+    let sites: Vec<Site> = sites.into_iter().filter(|site| site.contains(native)).collect();
+    assert!(!sites.is_empty(), "no stack of {native}");
+    for site in sites {
         site.assert_order(functions);
-        let names = site.names();
-        assert_eq!(names[names.len() - 2..], [last, "[java]"], "{names:?}");
+        site.assert_order(&[native, "java.lang.Thread.run", "call_stub"]);
     }
-    assert!(sites.iter().any(|site| site.contains(functions[0])), "no stack of {}", functions[0]);
 }
 
 fn samples(sites: &[Site], choose: impl Fn(&Site) -> bool) -> u64 {
@@ -46,7 +35,7 @@ fn samples(sites: &[Site], choose: impl Fn(&Site) -> bool) -> u64 {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
-fn native_stacks_of_a_running_jvm_are_complete() {
+fn stacks_of_a_running_jvm_are_complete() {
     let _alone = exclusive();
     let directory = open_directory();
     build(directory.path());
@@ -64,26 +53,22 @@ fn native_stacks_of_a_running_jvm_are_complete() {
     report.assert_exact(&truth);
     let sites = report.sites();
     let all = samples(&sites, |_| true);
-    let java = samples(&sites, |site| site.end == "java");
-    let truncated = samples(&sites, |site| site.end.starts_with("truncated: "));
     let complete = samples(&sites, |site| site.end == "complete");
-    assert_eq!(all, java + truncated + complete, "a stack with an unknown end");
+    let java = samples(&sites, |site| site.end == "complete" && site.contains("java.lang.Thread.run"));
     assert!(java >= 3000, "only {java} samples of Java threads");
-    let cut: Vec<_> = sites.iter().filter(|site| site.end.starts_with("truncated: ")).collect();
-    assert!(truncated * 1000 <= all, "{truncated} of {all} samples are truncated: {cut:#?}");
-    for site in &sites {
-        let java_frames = site.names().iter().filter(|name| **name == "[java]").count();
-        assert_eq!(java_frames, usize::from(site.end == "java"), "{:?} ends as {}", site.names(), site.end);
-        assert!(site.frames.len() >= 3 || site.end != "java", "a short stack: {:?}", site.names());
+    let cut: Vec<_> = sites.iter().filter(|site| site.end != "complete").collect();
+    assert!((all - complete) * 1000 <= all, "{complete} of {all} samples are complete: {cut:#?}");
+    for site in sites.iter().filter(|site| site.end == "complete") {
+        site.assert_reaches_thread_entry();
     }
 
-    assert_native_part(&report, &["deflateInit2_", "Java_java_util_zip_Deflater_init"]);
-    assert_native_part(&report, &["inflateInit2_", "Java_java_util_zip_Inflater_init"]);
-    assert_native_part(&report, &["keep_native", "Java_Work_keep"]);
-    assert_native_part(&report, &["churn_native", "Java_Work_churn"]);
-    let direct: Vec<Site> = sites
-        .into_iter()
-        .filter(|site| site.names().iter().any(|name| name.contains("AllocateMemory")))
-        .collect();
-    assert!(samples(&direct, |site| site.end == "java") >= 100, "too few direct buffers: {direct:#?}");
+    let deflater = ["java.util.zip.Deflater.init", "java.util.zip.Deflater.<init>", "Work.zip"];
+    let inflater = ["java.util.zip.Inflater.init", "java.util.zip.Inflater.<init>", "Work.zip"];
+    assert_order(&report, &[&["deflateInit2_", "Java_java_util_zip_Deflater_init"], &deflater[..]].concat());
+    assert_order(&report, &[&["inflateInit2_", "Java_java_util_zip_Inflater_init"], &inflater[..]].concat());
+    assert_order(&report, &["keep_native", "Java_Work_keep", "Work.keep", "Work.jni"]);
+    assert_order(&report, &["churn_native", "Java_Work_churn", "Work.churn", "Work.jni"]);
+    let direct =
+        |site: &Site| site.contains("java.nio.ByteBuffer.allocateDirect") && site.contains("Work.nio");
+    assert!(samples(&sites, direct) >= 100, "too few direct buffers");
 }

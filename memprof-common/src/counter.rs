@@ -4,9 +4,10 @@
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counter {
-    /// Calls of an allocating function (entries of probes, nested ones included).
+    /// Calls of an allocating function (entries of probes, nested ones included). The probes count calls
+    /// by kind of function in an array of their own; user space sums them up.
     AllocCalls = 0,
-    /// Calls of a freeing function, `realloc` excluded.
+    /// Calls of a freeing function, `realloc` excluded; summed up as above.
     FreeCalls = 1,
     /// Allocations that the sampler took, before any loss.
     Sampled = 2,
@@ -39,11 +40,24 @@ pub enum Counter {
     RingFullExecs = 14,
     /// Snapshots of which a part of the stack could not be read.
     StackUnreadable = 15,
+    /// Fork events that found the ring full.
+    RingFullForks = 16,
+    /// Events of memory maps (mmap, munmap, mremap, mprotect, brk) that found the ring full.
+    RingFullMaps = 17,
+    /// Requested bytes of the mappings made by the calls in [`Counter::RingFullMaps`].
+    RingFullMapBytes = 18,
+    /// Sampled allocations sent while the ring was more than three quarters full.
+    RingPressure = 19,
+    /// Returns of allocating functions that were seen: each is a second trap.
+    Returns = 20,
+    /// Calls of functions that may throw (`operator new`) whose request was so large that it may fail:
+    /// their return is not awaited, see [`crate::function::FunctionKind::may_throw`].
+    UnsafeReturns = 21,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 22;
 
     /// All counters, in index order.
     pub const ALL: [Counter; Self::COUNT] = [
@@ -63,6 +77,12 @@ impl Counter {
         Self::FreeMissed,
         Self::RingFullExecs,
         Self::StackUnreadable,
+        Self::RingFullForks,
+        Self::RingFullMaps,
+        Self::RingFullMapBytes,
+        Self::RingPressure,
+        Self::Returns,
+        Self::UnsafeReturns,
     ];
 }
 

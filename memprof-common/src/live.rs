@@ -21,4 +21,12 @@ pub struct LiveValue {
     pub allocated_at: u64,
 }
 
+/// Slot of the occupancy array that the probes keep: entries added less entries removed by them.
+pub const OCCUPANCY_PROBES: u32 = 0;
+/// Slot of the occupancy array that user space keeps: entries that it has removed. It has no atomic
+/// addition there, so it must not write to the probes' slot.
+pub const OCCUPANCY_RELEASED: u32 = 1;
+/// Slots of the occupancy array.
+pub const OCCUPANCY_SLOTS: u32 = 2;
+
 const _: () = assert!(size_of::<LiveKey>() == 16 && size_of::<LiveValue>() == 8);

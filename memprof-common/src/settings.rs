@@ -8,10 +8,18 @@ pub struct Settings {
     pub sample_interval: u64,
     /// [`crate::sampling::slope`] of the interval.
     pub sample_slope: u64,
+    /// Blocks in the kernel's live table from which on fewer are sampled, see
+    /// [`crate::sampling::pressure_level`].
+    pub pressure_from: u64,
+    /// Blocks beyond that by which the probability is halved once more.
+    pub pressure_step: u64,
+    /// Most bytes that a function which may throw can be asked for and have its return awaited; see
+    /// [`crate::function::FunctionKind::may_throw`].
+    pub throw_limit: u64,
     /// Most bytes of user stack in one snapshot.
     pub stack_limit: u32,
-    /// Always zero.
-    pub reserved: u32,
+    /// Whether children of watched processes are watched too: 0 or 1.
+    pub follow_children: u32,
     /// Where the probes find things in the running kernel.
     pub kernel: KernelOffsets,
 }
@@ -37,6 +45,14 @@ pub struct KernelOffsets {
     pub return_instance_original: u32,
     /// `return_instance.next`.
     pub return_instance_next: u32,
+    /// `task_struct.tgid`.
+    pub task_tgid: u32,
+    /// `task_struct.start_boottime`.
+    pub task_start_boottime: u32,
+    /// `mm_struct.brk`: the program break.
+    pub mm_brk: u32,
+    /// Always zero.
+    pub reserved: u32,
 }
 
 impl KernelOffsets {
@@ -52,7 +68,11 @@ impl KernelOffsets {
         return_instance_stack: Self::UNKNOWN,
         return_instance_original: Self::UNKNOWN,
         return_instance_next: Self::UNKNOWN,
+        task_tgid: Self::UNKNOWN,
+        task_start_boottime: Self::UNKNOWN,
+        mm_brk: Self::UNKNOWN,
+        reserved: 0,
     };
 }
 
-const _: () = assert!(size_of::<Settings>() == 24 + 32 && align_of::<Settings>() == 8);
+const _: () = assert!(size_of::<Settings>() == 48 + 48 && align_of::<Settings>() == 8);

@@ -2,8 +2,8 @@
 //! endianness, so that no `unsafe` is needed; every length is checked before it is used.
 
 use memprof_common::event::{
-    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, HOLE_WORDS, HijackedReturn,
-    MAX_HIJACKED_RETURNS, Registers,
+    AllocEvent, EventHeader, EventKind, ExecEvent, ForkEvent, FreeEvent, HOLE_WORDS, HijackedReturn,
+    MAX_HIJACKED_RETURNS, MapCall, MapEvent, RangeEvent, Registers, StackSnapshot,
 };
 use memprof_common::function::FunctionKind;
 use memprof_common::sampling::CERTAIN;
@@ -11,19 +11,55 @@ use thiserror::Error;
 
 /// One event of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "short-lived, and a box would be an allocation per event")]
 pub enum Event<'a> {
     /// A sampled allocation.
     Alloc {
         /// Its facts.
         event: AllocEvent,
-        /// The stack from `event.registers.sp` upwards.
+        /// The stack from `event.stack.start` upwards.
         stack: &'a [u8],
     },
     /// The free of a sampled block.
     Free(FreeEvent),
     /// A process has replaced its program.
     Exec(ExecEvent),
+    /// A process has a child.
+    Fork(ForkEvent),
+    /// A system call has mapped memory.
+    Map {
+        /// Which one, and what it gave.
+        call: MapCall,
+        /// Its facts.
+        event: MapEvent,
+        /// The stack from `event.stack.start` upwards.
+        stack: &'a [u8],
+    },
+    /// A system call is about to take a range away.
+    Unmap {
+        /// Which one.
+        call: MapCall,
+        /// The range.
+        event: RangeEvent,
+    },
+    /// A range has another protection: `argument`.
+    Protect(RangeEvent),
+    /// What [`Event::Unmap`] announced has happened, or failed: `argument` is not 0.
+    Unmapped(RangeEvent),
+}
+
+impl Event<'_> {
+    /// What all events have.
+    #[must_use]
+    pub fn header(&self) -> &EventHeader {
+        match self {
+            Self::Alloc { event, .. } => &event.header,
+            Self::Free(event) => &event.header,
+            Self::Exec(event) => &event.header,
+            Self::Fork(event) => &event.header,
+            Self::Map { event, .. } => &event.header,
+            Self::Unmap { event, .. } | Self::Protect(event) | Self::Unmapped(event) => &event.header,
+        }
+    }
 }
 
 /// Why bytes are not an event. Such an event is counted and dropped.
@@ -46,8 +82,11 @@ pub enum DecodeError {
     /// The sampling probability is not in (0, 1].
     #[error("decoding an allocation event: sampling probability {0}/2^32 is not in (0, 1]")]
     Probability(u64),
+    /// A call of memory maps is no [`MapCall`], or not one of those that send such an event.
+    #[error("decoding an event of memory maps: call kind {0} sends none of these")]
+    MapCall(u32),
     /// More hijacked returns than the event has room for.
-    #[error("decoding an allocation event: {0} hijacked returns, at most {MAX_HIJACKED_RETURNS} fit")]
+    #[error("decoding a stack: {0} hijacked returns, at most {MAX_HIJACKED_RETURNS} fit")]
     HijackedReturns(u32),
 }
 
@@ -65,6 +104,16 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             Ok(Event::Free(FreeEvent { header, address: reader.u64()?, allocated_at: reader.u64()? }))
         }
         kind if kind == EventKind::Exec as u32 => Ok(Event::Exec(ExecEvent { header })),
+        kind if kind == EventKind::Fork as u32 => Ok(Event::Fork(ForkEvent {
+            header,
+            child: reader.u32()?,
+            flags: reader.u32()?,
+            start_time: reader.u64()?,
+        })),
+        kind if kind == EventKind::Map as u32 => decode_map(header, reader),
+        kind if kind == EventKind::Unmap as u32 => decode_unmap(header, reader),
+        kind if kind == EventKind::Protect as u32 => Ok(Event::Protect(reader.range(header)?)),
+        kind if kind == EventKind::Unmapped as u32 => Ok(Event::Unmapped(reader.range(header)?)),
         kind => Err(DecodeError::UnknownKind(kind)),
     }
 }
@@ -77,26 +126,44 @@ fn decode_alloc<'a>(header: EventHeader, mut reader: Reader<'a>) -> Result<Event
         probability: reader.u64()?,
         function: reader.u64()?,
         replaces: reader.u64()?,
-        function_kind: reader.u32()?,
-        stack_flags: reader.u32()?,
-        stack_len: reader.u32()?,
-        hijacked_len: reader.u32()?,
-        stack_start: reader.u64()?,
-        holes: reader.holes()?,
-        registers: reader.registers()?,
-        hijacked: reader.hijacked()?,
+        stack: reader.snapshot()?,
     };
-    if !FunctionKind::from_u32(event.function_kind).is_some_and(FunctionKind::allocates) {
-        return Err(DecodeError::FunctionKind(event.function_kind));
+    if !FunctionKind::from_u32(event.stack.kind).is_some_and(FunctionKind::allocates) {
+        return Err(DecodeError::FunctionKind(event.stack.kind));
     }
     if event.probability == 0 || event.probability > CERTAIN {
         return Err(DecodeError::Probability(event.probability));
     }
-    if event.hijacked_len as usize > MAX_HIJACKED_RETURNS {
-        return Err(DecodeError::HijackedReturns(event.hijacked_len));
-    }
-    let stack = reader.take(event.stack_len as usize)?;
+    let stack = reader.stack(&event.stack)?;
     Ok(Event::Alloc { event, stack })
+}
+
+fn decode_map<'a>(header: EventHeader, mut reader: Reader<'a>) -> Result<Event<'a>, DecodeError> {
+    let event = MapEvent {
+        header,
+        address: reader.u64()?,
+        length: reader.u64()?,
+        old_address: reader.u64()?,
+        old_length: reader.u64()?,
+        protection: reader.u32()?,
+        flags: reader.u32()?,
+        stack: reader.snapshot()?,
+    };
+    let call = [MapCall::Mmap, MapCall::Mremap, MapCall::Brk]
+        .into_iter()
+        .find(|&call| call as u32 == event.stack.kind);
+    let call = call.ok_or(DecodeError::MapCall(event.stack.kind))?;
+    let stack = reader.stack(&event.stack)?;
+    Ok(Event::Map { call, event, stack })
+}
+
+fn decode_unmap<'a>(header: EventHeader, mut reader: Reader<'a>) -> Result<Event<'a>, DecodeError> {
+    let event = reader.range(header)?;
+    let call = [MapCall::Munmap, MapCall::Mremap, MapCall::Brk]
+        .into_iter()
+        .find(|&call| call as u64 == event.argument);
+    let call = call.ok_or(DecodeError::MapCall(event.argument as u32))?;
+    Ok(Event::Unmap { call, event })
 }
 
 /// Reads fields one after the other.
@@ -138,6 +205,32 @@ impl<'a> Reader<'a> {
             reserved: self.u32()?,
             time: self.u64()?,
         })
+    }
+
+    fn range(&mut self, header: EventHeader) -> Result<RangeEvent, DecodeError> {
+        Ok(RangeEvent { header, address: self.u64()?, length: self.u64()?, argument: self.u64()? })
+    }
+
+    fn snapshot(&mut self) -> Result<StackSnapshot, DecodeError> {
+        Ok(StackSnapshot {
+            kind: self.u32()?,
+            flags: self.u32()?,
+            len: self.u32()?,
+            hijacked_len: self.u32()?,
+            start: self.u64()?,
+            holes: self.holes()?,
+            comm: self.array()?,
+            registers: self.registers()?,
+            hijacked: self.hijacked()?,
+        })
+    }
+
+    /// The stack bytes that follow an event with this snapshot.
+    fn stack(&mut self, snapshot: &StackSnapshot) -> Result<&'a [u8], DecodeError> {
+        if snapshot.hijacked_len as usize > MAX_HIJACKED_RETURNS {
+            return Err(DecodeError::HijackedReturns(snapshot.hijacked_len));
+        }
+        self.take(snapshot.len as usize)
     }
 
     fn registers(&mut self) -> Result<Registers, DecodeError> {
@@ -192,9 +285,9 @@ mod tests {
         for field in [FunctionKind::Realloc as u32, 3, stack_len, hijacked_len] {
             bytes.extend(field.to_ne_bytes());
         }
-        for field in (90..95).chain(100..124_u64) {
-            bytes.extend(field.to_ne_bytes());
-        }
+        bytes.extend((90..95_u64).flat_map(u64::to_ne_bytes));
+        bytes.extend(*b"worker-1\0\0\0\0\0\0\0\0");
+        bytes.extend((100..124_u64).flat_map(u64::to_ne_bytes));
         assert_eq!(bytes.len(), size_of::<AllocEvent>());
         bytes.extend(stack);
         bytes
@@ -206,16 +299,17 @@ mod tests {
         let Ok(Event::Alloc { event, stack }) = decode(&bytes) else { panic!("an allocation") };
         assert_eq!(event.header, EventHeader { kind: 1, tgid: 11, tid: 12, reserved: 0, time: 99 });
         assert_eq!((event.address, event.size, event.probability), (0x1000, 64, CERTAIN / 2));
-        assert_eq!((event.function, event.replaces, event.function_kind), (0x4000, 7, 2));
-        assert_eq!((event.stack_flags, event.stack_len, event.hijacked_len), (3, 4, 2));
-        assert_eq!((event.stack_start, event.holes), (90, [91, 92, 93, 94]));
-        let r = event.registers;
+        assert_eq!((event.function, event.replaces, event.stack.kind), (0x4000, 7, 2));
+        assert_eq!((event.stack.flags, event.stack.len, event.stack.hijacked_len), (3, 4, 2));
+        assert_eq!((event.stack.start, event.stack.holes), (90, [91, 92, 93, 94]));
+        assert_eq!(&event.stack.comm, b"worker-1\0\0\0\0\0\0\0\0");
+        let r = event.stack.registers;
         assert_eq!(
             [r.ip, r.sp, r.bp, r.bx, r.r12, r.r13, r.r14, r.r15],
             [100, 101, 102, 103, 104, 105, 106, 107]
         );
-        assert_eq!(event.hijacked[0], HijackedReturn { slot: 108, original: 109 });
-        assert_eq!(event.hijacked[7], HijackedReturn { slot: 122, original: 123 });
+        assert_eq!(event.stack.hijacked[0], HijackedReturn { slot: 108, original: 109 });
+        assert_eq!(event.stack.hijacked[7], HijackedReturn { slot: 122, original: 123 });
         assert_eq!(stack, [1, 2, 3, 4], "what follows the stack is not initialised");
     }
 
@@ -226,6 +320,43 @@ mod tests {
         bytes.extend(6_u64.to_ne_bytes());
         assert!(matches!(decode(&bytes), Ok(Event::Free(FreeEvent { address: 5, allocated_at: 6, .. }))));
         assert!(matches!(decode(&header_bytes(EventKind::Exec as u32)), Ok(Event::Exec(_))));
+    }
+
+    #[test]
+    fn forks_and_memory_maps() {
+        let words = |kind: EventKind, words: &[u64]| {
+            let mut bytes = header_bytes(kind as u32);
+            bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+            bytes
+        };
+        let bytes = words(EventKind::Fork, &[3 << 32 | 77, 9]);
+        let Ok(Event::Fork(fork)) = decode(&bytes) else { panic!("a fork") };
+        assert_eq!((fork.child, fork.flags, fork.start_time), (77, 3, 9));
+
+        let bytes = words(EventKind::Unmap, &[0x1000, 5, MapCall::Mremap as u64]);
+        let Ok(Event::Unmap { call: MapCall::Mremap, event }) = decode(&bytes) else { panic!("an unmap") };
+        assert_eq!((event.address, event.length), (0x1000, 5));
+        for wrong in [MapCall::Mmap, MapCall::Mprotect] {
+            let bytes = words(EventKind::Unmap, &[0x1000, 5, wrong as u64]);
+            assert_eq!(decode(&bytes), Err(DecodeError::MapCall(wrong as u32)));
+        }
+        assert!(matches!(
+            decode(&words(EventKind::Protect, &[1, 2, 3])),
+            Ok(Event::Protect(RangeEvent { address: 1, length: 2, argument: 3, .. }))
+        ));
+        assert!(matches!(decode(&words(EventKind::Unmapped, &[1, 2, 0])), Ok(Event::Unmapped(_))));
+
+        let mut map = words(EventKind::Map, &[1, 2, 3, 4, 6 << 32 | 5, u64::from(MapCall::Brk as u32), 2]);
+        map.extend((0..31_u64).flat_map(u64::to_ne_bytes));
+        assert_eq!(map.len(), size_of::<MapEvent>());
+        map.extend([8, 9]);
+        let Ok(Event::Map { call: MapCall::Brk, event, stack: [8, 9] }) = decode(&map) else {
+            panic!("a map")
+        };
+        assert_eq!((event.address, event.length, event.old_address, event.old_length), (1, 2, 3, 4));
+        assert_eq!((event.protection, event.flags, event.stack.start), (5, 6, 0));
+        map[24 + 40] = MapCall::Munmap as u8;
+        assert_eq!(decode(&map), Err(DecodeError::MapCall(MapCall::Munmap as u32)));
     }
 
     #[test]
@@ -253,6 +384,6 @@ mod tests {
         assert_eq!(patched(40, &0_u64.to_ne_bytes()), Err(DecodeError::Probability(0)));
         assert_eq!(patched(40, &(CERTAIN + 1).to_ne_bytes()), Err(DecodeError::Probability(CERTAIN + 1)));
         assert_eq!(patched(64, &6_u32.to_ne_bytes()), Err(DecodeError::FunctionKind(6)), "free");
-        assert_eq!(patched(64, &7_u32.to_ne_bytes()), Err(DecodeError::FunctionKind(7)));
+        assert_eq!(patched(64, &99_u32.to_ne_bytes()), Err(DecodeError::FunctionKind(99)));
     }
 }

@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use memprof_common::counter::Counter;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::process::module::ModuleImage;
+use crate::address::Svma;
+use crate::figures::RunFigures;
+use crate::memory::MemoryReads;
+use crate::process::module::{FileId, ModuleImage};
+use crate::run_event::RunEvent;
 use crate::symbols::SymbolizedFrame;
 
 /// One process in one life: process ids are reused, start times are not.
@@ -43,7 +46,45 @@ pub struct RunInfo {
     pub started_at: u64,
     /// Seconds since the Unix epoch at that moment.
     pub started_at_unix: u64,
+    /// What is recorded besides blocks; comes with [`Input::Scope`].
+    #[serde(skip)]
+    pub scope: Scope,
 }
+
+/// What is recorded besides the blocks of the processes that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// Memory that the processes map themselves.
+    pub maps: bool,
+    /// The processes' children.
+    pub children: bool,
+}
+
+/// Which part of a module is an allocator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllocatorPart {
+    /// All of it.
+    Whole,
+    /// Functions, by address as linked and size in bytes; 0 when the size is not known.
+    Functions(Vec<(Svma, u64)>),
+}
+
+/// A Java virtual machine, as its file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Jvm {
+    /// HotSpot (OpenJDK): its exported `gHotSpotVM*` variables by name, with their addresses as linked.
+    HotSpot {
+        /// Name and address.
+        symbols: Vec<(String, Svma)>,
+    },
+    /// Eclipse OpenJ9, whose frames cannot be told.
+    OpenJ9,
+    /// A program that GraalVM has compiled ahead of time: it has no Java frames.
+    NativeImage,
+}
+
+/// Names a block to the kernel's live table: process id, address, time of its allocation.
+pub type BlockName = (u32, u64, u64);
 
 /// One thing that the core learns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +104,9 @@ pub enum Input<'a> {
     },
     /// One event of the ring, as the probes wrote it (see `memprof_common::event`).
     Event(#[serde(serialize_with = "serialize_bytes", deserialize_with = "deserialize_bytes")] Cow<'a, [u8]>),
-    /// The kernel side's counters so far, summed over all CPUs, by [`Counter`] index.
-    Counters([u64; Counter::COUNT]),
+    /// The kernel side's counters so far, summed over all CPUs, by `memprof_common::counter::Counter` index.
+    /// Those that the recording's memprof did not know yet are missing at the end.
+    Counters(Vec<u64>),
     /// The kernel's whole live table (tgid, address, allocated_at), sent after all events have been
     /// ingested when free events were lost: blocks that the kernel no longer holds are freed. Blocks
     /// of processes that have ended are left alone: for them, it comes before their [`Input::Exit`].
@@ -77,7 +119,8 @@ pub enum Input<'a> {
         /// `CLOCK_MONOTONIC` nanoseconds.
         time: u64,
     },
-    /// Inputs that a recording lost because its writer was too slow; a replay is incomplete.
+    /// Inputs that a recording lost because its writer was too slow or failed, or because they were larger
+    /// than a record may be; a replay is incomplete.
     RecordingLost {
         /// How many.
         inputs: u64,
@@ -89,6 +132,62 @@ pub enum Input<'a> {
     },
     /// Names for code addresses: module index, address to look up (svma), frames innermost first.
     Symbols(Vec<(u32, u64, Vec<SymbolizedFrame>)>),
+    /// Something happened to the run as a whole.
+    RunEvent(RunEvent),
+    /// How much may be kept. Nothing is bounded before it comes.
+    Limits {
+        /// Bytes of stacks and sites: samples of further stacks go to one site that stands for them all.
+        stack_bytes: u64,
+    },
+    /// The live table is nearly full: blocks are sampled at this interval from about now on, and those
+    /// held are thinned to it.
+    Thin {
+        /// `CLOCK_MONOTONIC` nanoseconds.
+        time: u64,
+        /// The new sampling interval in bytes.
+        interval: u64,
+        /// Random bits that decide which blocks stay.
+        seed: u64,
+    },
+    /// All events have come that were in the ring when the last [`Input::Thin`] or [`Input::LiveBlocks`]
+    /// had been dealt with.
+    Settled {
+        /// Blocks whose entries in the kernel's live table were taken out in place of thinned ones at the
+        /// same address.
+        lost: Vec<BlockName>,
+    },
+    /// What the run cost; near its end.
+    Figures(RunFigures),
+    /// What is recorded besides blocks. Comes after [`Input::Run`].
+    Scope(Scope),
+    /// A file that processes map as code is, or holds, an allocator whose functions are probed. Comes after
+    /// its [`Input::Module`].
+    Allocator {
+        /// The file.
+        file: FileId,
+        /// Its path as the process sees it.
+        path: String,
+        /// Which part of it.
+        part: AllocatorPart,
+    },
+    /// From now on, all blocks of a child are seen.
+    ProbesInPlace {
+        /// Process id.
+        tgid: u32,
+        /// `CLOCK_MONOTONIC` nanoseconds.
+        time: u64,
+    },
+    /// A file that processes map as code is, or holds, a JVM. Comes after its [`Input::Module`].
+    Jvm {
+        /// The file.
+        file: FileId,
+        /// Its path as the process sees it.
+        path: String,
+        /// Which one.
+        jvm: Jvm,
+    },
+    /// What was read of a process's memory to unwind the stack of the event that comes next.
+    Memory(MemoryReads),
 }
 
 // Bytes in one piece: a sequence, serde's choice for slices, would visit each byte of a stack on its own.

@@ -24,7 +24,7 @@
 //! Iteration order depends on the operations alone, never on a seed, so sums of floats repeat exactly.
 
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::FxBuildHasher;
 
 /// One life of one process: its position in [`crate::profile::Profile::processes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,17 +75,19 @@ impl LiveTable {
 
     /// Takes out all blocks of a process. Returns how many.
     pub fn remove_process(&mut self, process: ProcessIndex) -> usize {
-        self.retain(|key| key.process != process)
+        let before = self.blocks.len();
+        self.blocks.retain(|key, _| key.process != process);
+        before - self.blocks.len()
     }
 
-    /// Takes out the blocks of the processes that `covers` names unless `held` lists them. Returns
-    /// how many.
-    pub fn retain_held(
-        &mut self,
-        held: &FxHashSet<BlockKey>,
-        covers: impl Fn(ProcessIndex) -> bool,
-    ) -> usize {
-        self.retain(|key| !covers(key.process) || held.contains(key))
+    /// Takes out the blocks for which `stays` says no; it may change those that stay.
+    pub fn retain(&mut self, mut stays: impl FnMut(&BlockKey, &mut Block) -> bool) {
+        self.blocks.retain(|key, block| stays(key, block));
+    }
+
+    /// Makes room for `blocks` blocks in all, so that the table does not grow by copying itself.
+    pub fn reserve(&mut self, blocks: usize) {
+        self.blocks.reserve_exact(blocks.saturating_sub(self.blocks.len()));
     }
 
     /// All blocks, in an order that the operations so far determine.
@@ -104,16 +106,12 @@ impl LiveTable {
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
-
-    fn retain(&mut self, keep: impl Fn(&BlockKey) -> bool) -> usize {
-        let before = self.blocks.len();
-        self.blocks.retain(|key, _| keep(key));
-        before - self.blocks.len()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustc_hash::FxHashSet;
+
     use super::*;
 
     fn key(process: u32, address: u64, allocated_at: u64) -> BlockKey {
@@ -170,8 +168,9 @@ mod tests {
                         model.iter().map(|(k, _)| *k).filter(|k| k.address % 3 != 0).collect();
                     let before = model.len();
                     model.retain(|(k, _)| k.process == some_key.process || held.contains(k));
-                    let removed = live.retain_held(&held, |process| process != some_key.process);
-                    assert_eq!(removed, before - model.len());
+                    let len = live.len();
+                    live.retain(|k, _| k.process == some_key.process || held.contains(k));
+                    assert_eq!(len - live.len(), before - model.len());
                 }
             }
             if step % 100 == 0 {

@@ -2,22 +2,46 @@
 
 use memprof_common::counter::Counter;
 
+use crate::figures::RunFigures;
 use crate::input::{ProcessInfo, RunInfo};
+use crate::java::{FrameKinds, JavaMethods};
 use crate::process::module::{ModuleImage, ModuleIndex, Segment};
+use crate::run_event::RunEvent;
 use crate::stack::Stack;
 use crate::symbols::SymbolKey;
+use crate::threads::ThreadNames;
 
 pub use crate::estimate::Estimate;
+pub use crate::trend::Trend;
 pub use crate::value_kind::ValueKind;
 
 /// Ages of a site's live blocks in nanoseconds: at the snapshot, or at the end of a process that has
 /// ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ages {
     /// Age of the oldest block.
     pub oldest: u64,
     /// Age of the youngest block.
     pub youngest: u64,
+    /// The blocks by age: younger than 10 s, than 1 min, than 10 min, and older.
+    pub bands: [Estimate; AGE_BANDS],
+}
+
+/// Number of age bands.
+pub const AGE_BANDS: usize = AGE_LIMITS.len() + 1;
+
+/// Ages in nanoseconds at which one band ends and the next begins.
+const AGE_LIMITS: [u64; 3] = [10_000_000_000, 60_000_000_000, 600_000_000_000];
+
+impl Ages {
+    /// Takes in what a block of this age stands for.
+    pub fn add(ages: &mut Option<Self>, age: u64, estimate: Estimate) {
+        let ages = ages.get_or_insert(Self { oldest: age, youngest: age, bands: Default::default() });
+        ages.oldest = ages.oldest.max(age);
+        ages.youngest = ages.youngest.min(age);
+        let band = AGE_LIMITS.iter().take_while(|&&limit| age >= limit).count();
+        ages.bands[band] += estimate;
+    }
 }
 
 /// An allocation site: one stack of one process.
@@ -27,6 +51,8 @@ pub struct Site {
     pub process: usize,
     /// The stack, innermost frame first.
     pub stack: Stack,
+    /// How each of its frames was run; empty when none is Java's.
+    pub kinds: Box<[FrameKinds]>,
     /// Everything allocated here during the run.
     pub allocated: Estimate,
     /// What of it is still in use (and at least as old as the snapshot's minimum age). For a process
@@ -34,6 +60,10 @@ pub struct Site {
     pub in_use: Estimate,
     /// Ages of the blocks in use; `None` when there are none.
     pub ages: Option<Ages>,
+    /// How the bytes in use move, where the run is long enough to tell.
+    pub trend: Option<Trend>,
+    /// Bytes in use now less those at the moment that growth is asked from, when one was given.
+    pub growth: Option<f64>,
 }
 
 /// How the stacks of the run's samples ended.
@@ -50,6 +80,7 @@ pub struct Coverage {
 }
 
 /// What went missing. All zero in a perfect run.
+// tidy: wide: one counter for each way to lose something
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// The kernel side's counters, by [`Counter`] index (some count events that are no losses).
@@ -65,6 +96,41 @@ pub struct Losses {
     pub repaired_frees: u64,
     /// Inputs that the recording lost.
     pub recording_lost: u64,
+    /// Events of the run beyond the number that is kept.
+    pub run_events_left_out: u64,
+    /// Blocks dropped because their entry in the kernel's live table was taken for that of a thinned one.
+    pub thinned_by_mistake: u64,
+    /// Samples whose stack there was no room to keep; their bytes are kept under one site.
+    pub stacks_lost: u64,
+    /// Samples whose thread's name there was no room to keep.
+    pub thread_names_lost: u64,
+    /// Memory map calls whose ranges were not tracked, because so many were already.
+    pub maps_not_tracked: u64,
+}
+
+/// A process that was started by another watched one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Child {
+    /// Index of the process into [`Profile::processes`].
+    pub process: usize,
+    /// Index of its parent.
+    pub parent: usize,
+    /// `CLOCK_MONOTONIC` nanoseconds at which it was started.
+    pub forked_at: u64,
+    /// What its parent had in use at that moment: the child got a copy. What became of the copy is not known,
+    /// except that an exec drops it; then this is nothing.
+    pub inherited: Estimate,
+    /// When its probes were in place: all blocks from then on are seen. `None` when it ended before that.
+    pub probes_at: Option<u64>,
+}
+
+/// The children of the processes that were asked for, and theirs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Children {
+    /// Those that were recorded, in the order of [`Profile::processes`].
+    pub recorded: Vec<Child>,
+    /// Number of those that were not.
+    pub not_recorded: u64,
 }
 
 /// A module as far as a reader of the profile is concerned.
@@ -90,7 +156,9 @@ impl ModuleFacts {
     }
 }
 
-/// What a session knows at one moment. Sites are ordered by in-use bytes, largest first.
+/// What a session knows at one moment. Sites are ordered by growth, where that was
+/// asked for, then by in-use bytes, largest first.
+// tidy: wide: everything that there is to say about a run
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// How the run was set up.
@@ -101,14 +169,26 @@ pub struct Profile {
     pub processes: Vec<ProcessInfo>,
     /// Those of `processes`, by index, that had ended by then.
     pub ended: Vec<usize>,
+    /// Which of `processes` were started during the run by others.
+    pub children: Children,
     /// Modules by [`ModuleIndex`].
     pub modules: Vec<ModuleFacts>,
+    /// The methods that Java frames name.
+    pub methods: JavaMethods,
+    /// The names of threads that stacks end with, where they are told apart by them.
+    pub threads: ThreadNames,
     /// Sites with at least one sample.
     pub sites: Vec<Site>,
+    /// How everything that is in use moves, where the run is long enough to tell.
+    pub trend: Option<Trend>,
     /// How the stacks ended.
     pub coverage: Coverage,
     /// What went missing.
     pub losses: Losses,
+    /// What happened to the run, in order.
+    pub events: Vec<RunEvent>,
+    /// What the run cost, where it is known.
+    pub figures: Option<RunFigures>,
 }
 
 /// Sums over all sites of a profile.

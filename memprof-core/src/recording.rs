@@ -16,7 +16,9 @@ use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use crate::input::Input;
 
 const MAGIC: [u8; 5] = *b"MPREC";
-const VERSION: u8 = 1;
+/// Raised whenever a replay needs what earlier recordings do not hold: also when unwinding reads other places of a
+/// JVM's memory than before.
+const VERSION: u8 = 3;
 /// Largest record in bytes; the largest real one is the unwind information of a module.
 const MAX_RECORD: u32 = 64 << 20;
 
@@ -26,11 +28,9 @@ pub enum RecordingError {
     /// It does not start as a recording does.
     #[error("not a memprof recording: it does not start with {:?}", "MPREC")]
     NotARecording,
-    /// It was made by a newer memprof.
-    #[error(
-        "recording format {found} is newer than {VERSION}, the newest known: replay it with a newer memprof"
-    )]
-    NewerFormat {
+    /// It was made by another version of memprof.
+    #[error("recording format {found} is not {VERSION}: replay it with the version of memprof that made it")]
+    OtherFormat {
         /// The format's version.
         found: u8,
     },
@@ -141,7 +141,7 @@ impl<R: Read> RecordingReader<R> {
     /// Reads the header from `input`, which should be buffered.
     ///
     /// # Errors
-    /// [`RecordingError::NotARecording`], [`RecordingError::NewerFormat`] or [`RecordingError::Read`].
+    /// [`RecordingError::NotARecording`], [`RecordingError::OtherFormat`] or [`RecordingError::Read`].
     pub fn new(mut input: R) -> Result<Self, RecordingError> {
         let mut header = [0; MAGIC.len() + 1];
         input.read_exact(&mut header).map_err(|error| match error.kind() {
@@ -150,9 +150,7 @@ impl<R: Read> RecordingReader<R> {
         })?;
         match header.split_last() {
             Some((&VERSION, magic)) if *magic == MAGIC => {}
-            Some((&found, magic)) if *magic == MAGIC && found > VERSION => {
-                return Err(RecordingError::NewerFormat { found });
-            }
+            Some((&found, magic)) if *magic == MAGIC => return Err(RecordingError::OtherFormat { found }),
             _ => return Err(RecordingError::NotARecording),
         }
         Ok(Self { frame: FrameDecoder::new(input), buffer: Vec::new(), records: 0, state: State::Reading })

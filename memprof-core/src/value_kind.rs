@@ -1,11 +1,11 @@
-//! The sample types of a heap profile.
+//! The values that a profile can show: the sample types of a heap profile, and growth.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::profile::Site;
 
-/// The four sample types of a heap profile, in pprof's order and spelling.
+/// The four sample types of a heap profile, in pprof's order and spelling, and growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// Blocks allocated during the run.
@@ -16,16 +16,23 @@ pub enum ValueKind {
     InuseObjects,
     /// Bytes allocated during the run and not yet freed.
     InuseSpace,
+    /// By how much [`ValueKind::InuseSpace`] has grown since the moment from which growth was asked; what has
+    /// shrunk counts as 0.
+    InuseGrowth,
 }
 
 /// A name that is none of the sample types.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown sample type {0:?}: use alloc_objects, alloc_space, inuse_objects or inuse_space")]
+#[error(
+    "unknown value {0:?}: use alloc_objects, alloc_space, inuse_objects, inuse_space or, in a replay with \
+     --from, inuse_growth"
+)]
 pub struct UnknownValueKind(String);
 
 impl ValueKind {
-    /// All kinds, in pprof's order.
-    pub const ALL: [Self; 4] = [Self::AllocObjects, Self::AllocSpace, Self::InuseObjects, Self::InuseSpace];
+    /// The sample types, in pprof's order.
+    pub const SAMPLE_TYPES: [Self; 4] =
+        [Self::AllocObjects, Self::AllocSpace, Self::InuseObjects, Self::InuseSpace];
 
     /// pprof's name.
     #[must_use]
@@ -35,6 +42,7 @@ impl ValueKind {
             Self::AllocSpace => "alloc_space",
             Self::InuseObjects => "inuse_objects",
             Self::InuseSpace => "inuse_space",
+            Self::InuseGrowth => "inuse_growth",
         }
     }
 
@@ -47,13 +55,13 @@ impl ValueKind {
     /// Whether the values are bytes; otherwise they count blocks.
     #[must_use]
     pub fn is_bytes(self) -> bool {
-        matches!(self, Self::AllocSpace | Self::InuseSpace)
+        matches!(self, Self::AllocSpace | Self::InuseSpace | Self::InuseGrowth)
     }
 
     /// Whether the values leave out what was freed.
     #[must_use]
     pub fn is_in_use(self) -> bool {
-        matches!(self, Self::InuseObjects | Self::InuseSpace)
+        matches!(self, Self::InuseObjects | Self::InuseSpace | Self::InuseGrowth)
     }
 
     /// The estimated value of a site.
@@ -64,6 +72,7 @@ impl ValueKind {
             Self::AllocSpace => site.allocated.bytes,
             Self::InuseObjects => site.in_use.objects,
             Self::InuseSpace => site.in_use.bytes,
+            Self::InuseGrowth => site.growth.unwrap_or(0.0).max(0.0),
         }
     }
 }
@@ -78,8 +87,9 @@ impl FromStr for ValueKind {
     type Err = UnknownValueKind;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
+        Self::SAMPLE_TYPES
             .into_iter()
+            .chain([Self::InuseGrowth])
             .find(|kind| kind.name() == name)
             .ok_or_else(|| UnknownValueKind(name.to_owned()))
     }
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for kind in ValueKind::ALL {
+        for kind in ValueKind::SAMPLE_TYPES.into_iter().chain([ValueKind::InuseGrowth]) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         let error = "heap".parse::<ValueKind>().unwrap_err();

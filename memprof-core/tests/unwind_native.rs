@@ -7,7 +7,7 @@ use memprof_common::event::{STACK_FAULTED, STACK_LIMITED};
 use memprof_core::address::CodeAddressKind;
 use memprof_core::process::mappings::code_files;
 use memprof_core::process::module::{Module, ModuleIndex, parse_elf};
-use memprof_core::stack::{Frame, Truncation};
+use memprof_core::stack::{Frame, StackBuffer, Truncation};
 use memprof_core::unwind::{MAX_FRAMES, StackEnd};
 use stacks::{Scenario, Unwound};
 
@@ -148,7 +148,7 @@ fn a_cut_snapshot_gives_a_prefix_and_says_why_it_ends() {
         let whole = scenario.unwind().frames;
         let mut table = scenario.table(|image| image);
         let process = table.get_mut(stacks::TGID).expect("the process runs");
-        let mut frames = Vec::new();
+        let mut buffer = StackBuffer::default();
         for len in (0..scenario.stack.len().min(4096)).step_by(4) {
             let cuts = [
                 (STACK_LIMITED, Truncation::SnapshotLimit),
@@ -156,8 +156,9 @@ fn a_cut_snapshot_gives_a_prefix_and_says_why_it_ends() {
                 (0, Truncation::OutsideStack),
             ];
             for (flags, reason) in cuts {
-                scenario.event.stack_flags = flags;
-                let end = process.unwind(&scenario.event, &scenario.stack[..len], &mut frames);
+                scenario.event.stack.flags = flags;
+                let end = scenario.unwind_in(process, len, &mut buffer);
+                let frames = buffer.frames();
                 if end == StackEnd::Complete {
                     assert_eq!(frames, whole, "{name}: {len} bytes were enough");
                     continue;
@@ -211,23 +212,23 @@ fn damage_ends_a_stack_and_never_panics() {
         let scenario = Scenario::load(name);
         let mut table = scenario.table(|image| image);
         let process = table.get_mut(stacks::TGID).expect("the process runs");
-        let mut frames = Vec::new();
+        let mut buffer = StackBuffer::default();
         for _ in 0..2000 {
             let mut damaged = scenario.clone();
             for _ in 0..4 {
                 let offset = (random() as usize % (damaged.stack.len().min(2048) / 8)) * 8;
-                let sp = damaged.event.registers.sp;
+                let sp = damaged.event.stack.registers.sp;
                 // Anything, an address on the stack, one right at the end of the address space.
                 let word =
                     [random(), sp + random() % 4096, u64::MAX - random() % 64, 0][random() as usize % 4];
                 damaged.set_word(offset, word);
             }
             if random().is_multiple_of(4) {
-                damaged.event.registers.bp = random();
-                damaged.event.registers.sp = [random(), u64::MAX - 4][random() as usize % 2];
+                damaged.event.stack.registers.bp = random();
+                damaged.event.stack.registers.sp = [random(), u64::MAX - 4][random() as usize % 2];
             }
-            process.unwind(&damaged.event, &damaged.stack, &mut frames);
-            assert!((2..=MAX_FRAMES + 1).contains(&frames.len()));
+            damaged.unwind_in(process, damaged.stack.len(), &mut buffer);
+            assert!((2..=MAX_FRAMES + 1).contains(&buffer.frames().len()));
         }
     }
 }

@@ -1,24 +1,27 @@
 //! Events into the ring. Whatever cannot be sent is counted.
 
+pub(crate) mod map;
+
 use core::ffi::c_void;
 
+use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use memprof_common::counter::Counter;
 use memprof_common::event::{
-    AllocEvent, EventHeader, EventKind, ExecEvent, FreeEvent, HOLE_WORDS, Registers, STACK_CLASSES,
+    AllocEvent, EventHeader, EventKind, ExecEvent, ForkEvent, FreeEvent, STACK_CLASSES,
 };
 use memprof_common::live::{LiveKey, LiveValue};
 use memprof_common::sampling::weighted_bytes;
 
-use crate::counter;
 use crate::maps::{Call, EVENTS, LIVE};
-use crate::probe::{pid_tgid, registers, settings};
+use crate::probe::{pid_tgid, registers, settings, unwinding};
 use crate::stack::{self, Extent};
+use crate::{counter, live};
 
 #[inline(always)]
-fn header(kind: EventKind, pid_tgid: u64) -> EventHeader {
+pub(crate) fn header(kind: EventKind, pid_tgid: u64) -> EventHeader {
     EventHeader {
         kind: kind as u32,
         tgid: (pid_tgid >> 32) as u32,
@@ -48,6 +51,17 @@ pub(crate) fn exec(tgid: u32, caller: u32) {
         return;
     };
     entry.write(ExecEvent { header: header(EventKind::Exec, u64::from(tgid) << 32 | u64::from(caller)) });
+    entry.submit(0);
+}
+
+/// A watched process (of this header's tgid) has a child.
+#[inline(always)]
+pub(crate) fn fork(parent: u64, child: u32, flags: u32, start_time: u64) {
+    let Some(mut entry) = EVENTS.reserve::<ForkEvent>(0) else {
+        counter::count(Counter::RingFullForks);
+        return;
+    };
+    entry.write(ForkEvent { header: header(EventKind::Fork, parent), child, flags, start_time });
     entry.submit(0);
 }
 
@@ -92,13 +106,16 @@ fn record<const CAPACITY: u32>(ctx: *mut c_void, call: &Call, address: u64, exte
     let key = LiveKey { address, tgid: header.tgid, reserved: 0 };
     // SAFETY: the value is copied at once.
     let replaces = unsafe { LIVE.get(key) }.map_or(0, |missed| missed.allocated_at);
-    if LIVE.insert(key, LiveValue { allocated_at: header.time }, 0).is_err() {
+    if !live::insert(key, LiveValue { allocated_at: header.time }) {
         entry.discard(0);
         live_table_full(ctx, call);
         return 0;
     }
     if replaces != 0 {
         counter::count(Counter::FreeMissed);
+    }
+    if is_ring_under_pressure() {
+        counter::count(Counter::RingPressure);
     }
 
     let start = entry.as_mut_ptr();
@@ -112,38 +129,18 @@ fn record<const CAPACITY: u32>(ctx: *mut c_void, call: &Call, address: u64, exte
         (&raw mut (*event).probability).write(call.probability);
         (&raw mut (*event).function).write(call.function);
         (&raw mut (*event).replaces).write(replaces);
-        (&raw mut (*event).function_kind).write(call.kind);
-        let registers = registers(ctx);
-        (&raw mut (*event).registers).write(Registers {
-            ip: registers.rip,
-            sp: registers.rsp,
-            bp: registers.rbp,
-            bx: registers.rbx,
-            r12: registers.r12,
-            r13: registers.r13,
-            r14: registers.r14,
-            r15: registers.r15,
-        });
-        (&raw mut (*event).stack_start).write(extent.start);
-        for word in 0..HOLE_WORDS {
-            // Volatile, or the compiler makes a loop over single bytes of it.
-            (&raw mut (*event).holes[word]).write_volatile(0);
-        }
-        let stack = start.add(size_of::<AllocEvent>());
-        let (copied, faulted) = stack::copy::<CAPACITY>(stack, &raw mut (*event).holes, extent);
-        if faulted != 0 {
-            counter::count(Counter::StackUnreadable);
-        }
-        (&raw mut (*event).stack_len).write(copied);
-        let (hijacked, overflow) = match settings() {
-            Some(settings) => stack::hijacked_returns(&settings.kernel, &raw mut (*event).hijacked),
-            None => (0, 0),
-        };
-        (&raw mut (*event).hijacked_len).write(hijacked);
-        (&raw mut (*event).stack_flags).write(extent.flags | faulted | overflow);
+        let registers = unwinding(registers(ctx));
+        let bytes = start.add(size_of::<AllocEvent>());
+        stack::write::<CAPACITY>(&raw mut (*event).stack, bytes, call.kind, &registers, extent);
     }
     entry.submit(0);
     0
+}
+
+/// Whether user space has yet to read more than three quarters of the ring.
+#[inline(always)]
+fn is_ring_under_pressure() -> bool {
+    EVENTS.query(BPF_RB_AVAIL_DATA.into()) > EVENTS.query(BPF_RB_RING_SIZE.into()) / 4 * 3
 }
 
 #[inline(never)]
@@ -152,7 +149,10 @@ fn live_table_full(ctx: *mut c_void, call: &Call) -> u32 {
     counter::add(Counter::LiveTableFullBytes, weighted_bytes(call.size, call.probability));
     if before == 0 {
         let ctx = ProbeContext::new(ctx);
-        warn!(&ctx, "live table full: allocations are not tracked from now on; raise --max-live-blocks");
+        warn!(
+            &ctx,
+            "live table full: blocks are not tracked until it has been thinned; raise --memory-budget"
+        );
     }
     0
 }

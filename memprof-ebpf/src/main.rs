@@ -20,6 +20,8 @@ mod emit;
 #[cfg(target_arch = "bpf")]
 mod kernel;
 #[cfg(target_arch = "bpf")]
+mod live;
+#[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod probe;
@@ -35,33 +37,44 @@ mod programs {
     use core::ffi::c_void;
 
     use aya_ebpf::programs::RawTracePointContext;
-    use memprof_common::function::FunctionKind;
+    use memprof_common::function::{FunctionKind, Nesting};
 
-    use crate::probe::{call, free, process};
+    use crate::counter;
+    use crate::probe::{call, free, map, process};
 
-    /// One allocating function: its session program and its entry program.
+    /// One kind of allocating functions: its session program and its entry program. User space takes
+    /// them by the names that `bpf/programs.rs` makes.
     macro_rules! allocating {
-        ($session:ident, $entry:ident, $kind:ident) => {
+        ($session:ident, $entry:ident, $kind:ident, $nesting:ident) => {
             #[unsafe(no_mangle)]
             #[unsafe(link_section = "uprobe")]
             extern "C" fn $session(ctx: *mut c_void) -> u32 {
-                call::session(ctx, FunctionKind::$kind)
+                call::session(ctx, FunctionKind::$kind, Nesting::$nesting)
             }
 
             #[unsafe(no_mangle)]
             #[unsafe(link_section = "uprobe")]
             extern "C" fn $entry(ctx: *mut c_void) -> u32 {
-                call::entry(ctx, FunctionKind::$kind)
+                call::entry_alone(ctx, FunctionKind::$kind, Nesting::$nesting)
             }
         };
     }
 
-    allocating!(session_malloc, entry_malloc, Malloc);
-    allocating!(session_calloc, entry_calloc, Calloc);
-    allocating!(session_realloc, entry_realloc, Realloc);
-    allocating!(session_reallocarray, entry_reallocarray, ReallocArray);
-    allocating!(session_aligned_alloc, entry_aligned_alloc, AlignedAlloc);
-    allocating!(session_posix_memalign, entry_posix_memalign, PosixMemalign);
+    allocating!(session_malloc, entry_malloc, Malloc, Leaf);
+    allocating!(session_malloc_outer, entry_malloc_outer, Malloc, Outer);
+    allocating!(session_calloc, entry_calloc, Calloc, Leaf);
+    allocating!(session_calloc_outer, entry_calloc_outer, Calloc, Outer);
+    allocating!(session_aligned_alloc, entry_aligned_alloc, AlignedAlloc, Leaf);
+    allocating!(session_aligned_alloc_outer, entry_aligned_alloc_outer, AlignedAlloc, Outer);
+    allocating!(session_new, entry_new, New, Leaf);
+    allocating!(session_new_outer, entry_new_outer, New, Outer);
+    // Kinds that always nest.
+    allocating!(session_new_array_outer, entry_new_array_outer, NewArray, Outer);
+    allocating!(session_realloc_outer, entry_realloc_outer, Realloc, Outer);
+    allocating!(session_realloc_or_free_outer, entry_realloc_or_free_outer, ReallocOrFree, Outer);
+    allocating!(session_reallocarray_outer, entry_reallocarray_outer, ReallocArray, Outer);
+    allocating!(session_posix_memalign_outer, entry_posix_memalign_outer, PosixMemalign, Outer);
+    allocating!(session_resize_in_place_outer, entry_resize_in_place_outer, ResizeInPlace, Outer);
 
     #[unsafe(no_mangle)]
     #[unsafe(link_section = "uretprobe")]
@@ -82,10 +95,42 @@ mod programs {
         1
     }
 
+    /// Counts calls and asks for returns: what a probe costs here, and how often a target would pay it.
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "uprobe")]
+    extern "C" fn count_calls(_ctx: *mut c_void) -> u32 {
+        counter::count_trial_call();
+        0
+    }
+
     #[unsafe(no_mangle)]
     #[unsafe(link_section = "raw_tracepoint")]
     extern "C" fn process_exec(ctx: *mut c_void) -> u32 {
         process::exec(RawTracePointContext::new(ctx))
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "raw_tracepoint")]
+    extern "C" fn process_fork(ctx: *mut c_void) -> u32 {
+        process::fork(RawTracePointContext::new(ctx))
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "raw_tracepoint")]
+    extern "C" fn process_exit(_ctx: *mut c_void) -> u32 {
+        process::exit()
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "raw_tracepoint")]
+    extern "C" fn syscall_enter(ctx: *mut c_void) -> u32 {
+        map::enter(RawTracePointContext::new(ctx))
+    }
+
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "raw_tracepoint")]
+    extern "C" fn syscall_exit(ctx: *mut c_void) -> u32 {
+        map::exit(RawTracePointContext::new(ctx))
     }
 }
 

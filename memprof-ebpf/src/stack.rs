@@ -7,14 +7,18 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_user};
 use memprof_common::event::{
-    HOLE_WORDS, HijackedReturn, MAX_HIJACKED_RETURNS, STACK_FAULTED, STACK_HIJACKED_OVERFLOW, STACK_LIMITED,
-    STACK_PIECE, STACK_UNBOUNDED,
+    COMM_LEN, HOLE_WORDS, HijackedReturn, MAX_HIJACKED_RETURNS, Registers, STACK_FAULTED,
+    STACK_HIJACKED_OVERFLOW, STACK_LIMITED, STACK_PIECE, STACK_UNBOUNDED, StackSnapshot,
 };
 use memprof_common::settings::{KernelOffsets, Settings};
 
+use memprof_common::counter::Counter;
+
+use crate::counter;
 use crate::kernel::{current_task, read_word};
+use crate::probe::settings;
 
 /// No thread's stack is believed to be larger than this (64 MiB): a thread control block further
 /// away belongs to something else (the primordial thread's, a coroutine's).
@@ -66,6 +70,44 @@ fn span(offsets: &KernelOffsets, sp: u64) -> Option<u64> {
     (span != 0 && span <= MAX_STACK_SPAN).then_some(span)
 }
 
+/// Fills in a snapshot and copies `extent` of the stack to `bytes`, which must have room for `CAPACITY`.
+///
+/// # Safety
+/// `snapshot` and `bytes` must point into a reserved entry of the ring.
+#[inline(always)]
+pub(crate) unsafe fn write<const CAPACITY: u32>(
+    snapshot: *mut StackSnapshot,
+    bytes: *mut u8,
+    kind: u32,
+    registers: &Registers,
+    extent: Extent,
+) {
+    // SAFETY: by the caller's promise. Fields are written in place: the structure is too large for the BPF
+    // stack.
+    unsafe {
+        (&raw mut (*snapshot).kind).write(kind);
+        (&raw mut (*snapshot).registers).write(*registers);
+        (&raw mut (*snapshot).start).write(extent.start);
+        // On failure the helper clears the name.
+        bpf_get_current_comm((&raw mut (*snapshot).comm).cast(), COMM_LEN as u32);
+        for word in 0..HOLE_WORDS {
+            // Volatile, or the compiler makes a loop over single bytes of it.
+            (&raw mut (*snapshot).holes[word]).write_volatile(0);
+        }
+        let (copied, faulted) = copy::<CAPACITY>(bytes, &raw mut (*snapshot).holes, extent);
+        if faulted != 0 {
+            counter::count(Counter::StackUnreadable);
+        }
+        (&raw mut (*snapshot).len).write(copied);
+        let (hijacked, overflow) = match settings() {
+            Some(settings) => hijacked_returns(&settings.kernel, &raw mut (*snapshot).hijacked),
+            None => (0, 0),
+        };
+        (&raw mut (*snapshot).hijacked_len).write(hijacked);
+        (&raw mut (*snapshot).flags).write(extent.flags | faulted | overflow);
+    }
+}
+
 /// Copies a part of the stack to `target`, which has room for `CAPACITY` bytes, and marks in `holes`
 /// (all zero before) what could not be read. Returns the bytes up to the last one that could, and
 /// [`STACK_FAULTED`] when there are holes or fewer bytes than asked for.
@@ -73,11 +115,7 @@ fn span(offsets: &KernelOffsets, sp: u64) -> Option<u64> {
 /// Page faults cannot be served here, and one large read fails as a whole. So when it does, the copy goes
 /// on piece by piece: pages that were never touched (large buffers) or are swapped out become holes.
 #[inline(always)]
-pub(crate) fn copy<const CAPACITY: u32>(
-    target: *mut u8,
-    holes: *mut [u64; HOLE_WORDS],
-    extent: Extent,
-) -> (u32, u32) {
+fn copy<const CAPACITY: u32>(target: *mut u8, holes: *mut [u64; HOLE_WORDS], extent: Extent) -> (u32, u32) {
     let Extent { start, len, .. } = extent;
     if len > CAPACITY as u64 {
         return (0, STACK_FAULTED);
@@ -116,7 +154,7 @@ pub(crate) fn copy<const CAPACITY: u32>(
 /// The kernel keeps them in `uprobe_task.return_instances`, innermost first, and has already taken
 /// out the one that is returning.
 #[inline(always)]
-pub(crate) fn hijacked_returns(
+fn hijacked_returns(
     offsets: &KernelOffsets,
     target: *mut [HijackedReturn; MAX_HIJACKED_RETURNS],
 ) -> (u32, u32) {

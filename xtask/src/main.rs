@@ -12,6 +12,7 @@ mod setup;
 mod tests;
 mod tidy;
 mod toolchain;
+mod truth;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Task {
     Demo(demo::DemoArgs),
     /// Measure what probes cost a target, beside a floor and a peer (as root)
     Bench(bench::BenchArgs),
+    /// Check Java stacks against a program that knows its own, on all versions and in all ways (as root)
+    Truth(truth::TruthArgs),
     /// Check crate dependencies, licences and file rules
     Tidy,
 }
@@ -65,6 +68,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test(args) => tests::run(args, &workspace, &report),
         Task::Demo(args) => demo::run(args, &workspace, &report),
         Task::Bench(args) => bench::run(args, &workspace, &report),
+        Task::Truth(args) => truth::run(args, &workspace, &report),
         Task::Tidy => tidy::run(&workspace),
     }
 }

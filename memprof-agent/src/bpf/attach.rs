@@ -1,4 +1,4 @@
-//! Attaching the probes to one process, by the best method that the kernel has.
+//! The ways to attach probes, and choosing the best one that the kernel has.
 //!
 //! | mode | kernel | unsampled calls |
 //! |---|---|---|
@@ -12,19 +12,14 @@
 //! however the agent ends.
 
 use std::fmt;
-use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context, Result, anyhow, bail};
-use aya::Ebpf;
-use aya::programs::ProgramError;
-use aya::programs::uprobe::{UProbe, UProbeAttachLocation, UProbeLink, UProbeScope};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
-use memprof_common::function::FunctionKind;
 
 use super::kernel_side::{KernelSide, LoadOptions};
-use super::raw::{LinkKind, RelocatedObject, link_uprobes};
-use super::sites::{ProbePlan, plan_allocator};
+use super::programs::{Attachment, Programs};
+use super::sites::{FilePlan, plan_process};
+use crate::host::allocators::AllocatorFiles;
 use crate::host::kernel::KernelVersion;
 
 /// First kernel whose `uprobe_multi` filters by process and not by thread.
@@ -44,6 +39,11 @@ pub(crate) enum AttachMode {
 impl AttachMode {
     /// All modes, best first.
     pub(crate) const LADDER: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
+
+    /// Whether it can leave the return of a single call alone.
+    pub(crate) fn can_skip_returns(self) -> bool {
+        self == Self::Session
+    }
 }
 
 impl fmt::Display for AttachMode {
@@ -56,153 +56,12 @@ impl fmt::Display for AttachMode {
     }
 }
 
-/// The allocating kinds, those that may call others first: so that while probes go in one after the
-/// other no inner call is taken for an outer one.
-const ALLOCATING: [(FunctionKind, &str); 6] = [
-    (FunctionKind::ReallocArray, "reallocarray"),
-    (FunctionKind::Realloc, "realloc"),
-    (FunctionKind::PosixMemalign, "posix_memalign"),
-    (FunctionKind::AlignedAlloc, "aligned_alloc"),
-    (FunctionKind::Calloc, "calloc"),
-    (FunctionKind::Malloc, "malloc"),
-];
-
-const RETURNED: &str = "returned";
-const ENTRY_FREE: &str = "entry_free";
-const EMPTY: &str = "empty";
-
-/// The probe programs, loaded for one mode.
-pub(crate) enum Programs {
-    /// Programs linked by `BPF_LINK_CREATE`.
-    Linked {
-        /// `Session` or `Multi`.
-        mode: AttachMode,
-        /// The allocating kinds' programs, in the order of [`ALLOCATING`].
-        allocating: Vec<OwnedFd>,
-        /// The shared return program; a session has none.
-        returned: Option<OwnedFd>,
-        /// The program of `free`.
-        free: OwnedFd,
-    },
-    /// Programs that aya holds and attaches.
-    Perf,
-}
-
-/// What keeps the probes of one process in place. Dropping it takes them out: those of the
-/// allocating functions first, so that no block is sampled whose free would be missed.
-pub(crate) struct Attachment {
-    links: Vec<Link>,
-}
-
-#[expect(dead_code, reason = "held for its drop, which detaches")]
-enum Link {
-    Raw(OwnedFd),
-    Perf(UProbeLink),
-}
-
-impl Drop for Attachment {
-    fn drop(&mut self) {
-        while let Some(link) = self.links.pop() {
-            drop(link);
-        }
-    }
-}
-
-impl Programs {
-    /// Loads the programs that `mode` needs.
-    pub(crate) fn load(mode: AttachMode, ebpf: &mut Ebpf, object: &RelocatedObject) -> Result<Self> {
-        let (prefix, kind) = match mode {
-            AttachMode::Session => ("session", LinkKind::Session),
-            AttachMode::Multi => ("entry", LinkKind::Entry),
-            AttachMode::Perf => return Self::load_perf(ebpf),
-        };
-        let load = |(_, name): &(FunctionKind, &str)| object.load(&format!("{prefix}_{name}"), kind);
-        Ok(Self::Linked {
-            mode,
-            allocating: ALLOCATING.iter().map(load).collect::<Result<_>>()?,
-            returned: match mode {
-                AttachMode::Multi => Some(object.load(RETURNED, LinkKind::Return)?),
-                _ => None,
-            },
-            free: object.load(ENTRY_FREE, LinkKind::Entry)?,
-        })
-    }
-
-    /// Loads programs that do nothing, by the best mode, to measure what the traps alone cost.
-    pub(crate) fn load_empty(object: &RelocatedObject) -> Result<Self> {
-        let allocating = ALLOCATING.iter().map(|_| object.load(EMPTY, LinkKind::Session));
-        Ok(Self::Linked {
-            mode: AttachMode::Session,
-            allocating: allocating.collect::<Result<_>>()?,
-            returned: None,
-            free: object.load(EMPTY, LinkKind::Entry)?,
-        })
-    }
-
-    fn load_perf(ebpf: &mut Ebpf) -> Result<Self> {
-        let entries = ALLOCATING.iter().map(|(_, name)| format!("entry_{name}"));
-        for name in entries.chain([RETURNED.into(), ENTRY_FREE.into()]) {
-            // The error carries the whole log of the verifier, thousands of lines.
-            uprobe(ebpf, &name)?.load().map_err(|error| match error {
-                ProgramError::LoadError { io_error, .. } => {
-                    anyhow!("loading the eBPF program {name}: {io_error}")
-                }
-                other => anyhow!("loading the eBPF program {name}: {other}"),
-            })?;
-        }
-        Ok(Self::Perf)
-    }
-
-    /// Puts the probes of `plan` into the process `pid`.
-    ///
-    /// The order matters: `free` first, so that no sampled block's free is missed; returns before
-    /// entries, so that every entry seen has its return seen.
-    pub(crate) fn attach(&self, ebpf: &mut Ebpf, plan: &ProbePlan, pid: u32) -> Result<Attachment> {
-        let mut links = Vec::new();
-        match self {
-            Self::Linked { mode, allocating, returned, free } => {
-                let mut link = |program: &OwnedFd, kind, offsets: &[u64]| {
-                    if offsets.is_empty() {
-                        return Ok(());
-                    }
-                    link_uprobes(program.as_fd(), kind, &plan.path(), offsets, pid)
-                        .map(|fd| links.push(Link::Raw(fd)))
-                        .with_context(|| format!("attaching {kind:?} probes of mode {mode}"))
-                };
-                let entry = if *mode == AttachMode::Session { LinkKind::Session } else { LinkKind::Entry };
-                link(free, LinkKind::Entry, &plan.offsets(FunctionKind::Free))?;
-                for ((kind, _), program) in ALLOCATING.iter().zip(allocating) {
-                    if let Some(returned) = returned {
-                        link(returned, LinkKind::Return, &plan.offsets(*kind))?;
-                    }
-                    link(program, entry, &plan.offsets(*kind))?;
-                }
-            }
-            Self::Perf => {
-                for offset in plan.offsets(FunctionKind::Free) {
-                    links.push(attach_perf(ebpf, ENTRY_FREE, plan, offset, pid)?);
-                }
-                for (kind, name) in ALLOCATING {
-                    for offset in plan.offsets(kind) {
-                        links.push(attach_perf(ebpf, RETURNED, plan, offset, pid)?);
-                        links.push(attach_perf(ebpf, &format!("entry_{name}"), plan, offset, pid)?);
-                    }
-                }
-            }
-        }
-        Ok(Attachment { links })
-    }
-}
-
-/// Loads and attaches by the first mode of the ladder that works, or by the `forced` one. The
-/// reasons against the modes that were passed over go to the log, or into the error when none works.
-pub(crate) fn attach_by_ladder(
+/// Calls `attach` with the programs of the first mode of the ladder that works, or of the `forced` one.
+/// The reasons against the modes that were passed over go to the log, or into the error when none works.
+pub(crate) fn by_ladder<T>(
     forced: Option<AttachMode>,
-    ebpf: &mut Ebpf,
-    object: &RelocatedObject,
-    plan: &ProbePlan,
-    pid: u32,
-) -> Result<(AttachMode, Programs, Attachment)> {
+    mut attach: impl FnMut(AttachMode, &mut Programs) -> Result<T>,
+) -> Result<(AttachMode, Programs, T)> {
     let ladder = forced.map_or(AttachMode::LADDER.to_vec(), |mode| vec![mode]);
     let mut reasons = Vec::new();
     for mode in ladder {
@@ -212,19 +71,29 @@ pub(crate) fn attach_by_ladder(
             reasons.push(format!("{mode}: {reason}"));
             continue;
         }
-        let attempt = Programs::load(mode, ebpf, object)
-            .and_then(|programs| programs.attach(ebpf, plan, pid).map(|attachment| (programs, attachment)));
-        match attempt {
-            Ok((programs, attachment)) => {
+        let mut programs = Programs::new(mode);
+        match attach(mode, &mut programs) {
+            Ok(attached) => {
                 for reason in reasons {
                     log::info!("attach mode not used: {reason}");
                 }
-                return Ok((mode, programs, attachment));
+                return Ok((mode, programs, attached));
             }
             Err(error) => reasons.push(format!("{mode}: {error:#}")),
         }
     }
-    bail!("cannot attach to process {pid}: {}", reasons.join("; "))
+    bail!("{}", reasons.join("; "))
+}
+
+/// Puts the probes of all `plans` into the process `pid`. All or none.
+pub(crate) fn attach_all(
+    programs: &mut Programs,
+    kernel_side: &mut KernelSide,
+    plans: &[FilePlan],
+    pid: u32,
+) -> Result<Vec<Attachment>> {
+    let KernelSide { ebpf, object, .. } = kernel_side;
+    plans.iter().map(|plan| programs.attach(ebpf, object, plan, pid)).collect()
 }
 
 /// Whether a mode may be tried on the running kernel.
@@ -238,32 +107,17 @@ fn worth_trying(mode: AttachMode) -> Result<(), String> {
     Ok(())
 }
 
-fn attach_perf(ebpf: &mut Ebpf, name: &str, plan: &ProbePlan, offset: u64, pid: u32) -> Result<Link> {
-    let scope = NonZeroU32::new(pid).map_or(UProbeScope::CallingProcess, UProbeScope::OneProcess);
-    let program = uprobe(ebpf, name)?;
-    let id = program
-        .attach(UProbeAttachLocation::AbsoluteOffset(offset), plan.path(), scope)
-        .with_context(|| format!("attaching the eBPF program {name}"))?;
-    Ok(Link::Perf(program.take_link(id).context("taking over a probe")?))
-}
-
-fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut UProbe> {
-    let program = ebpf.program_mut(name).ok_or_else(|| anyhow!("no eBPF program {name}"))?;
-    program.try_into().with_context(|| format!("eBPF program {name}"))
-}
-
 /// Tries every mode on this very process, with sampling off: what works here.
 pub(crate) fn probe_modes() -> Result<Vec<(String, Result<(), String>)>> {
     let mut kernel_side = KernelSide::load(LoadOptions::trial())?;
     let pid = std::process::id();
-    let plan = plan_allocator(pid, true)?.probes;
-    let KernelSide { ebpf, object, .. } = &mut kernel_side;
+    let plans = plan_process(&mut AllocatorFiles::default(), pid)?;
     Ok(AttachMode::LADDER
         .into_iter()
         .map(|mode| {
             let outcome = worth_trying(mode).and_then(|()| {
-                Programs::load(mode, ebpf, object)
-                    .and_then(|programs| programs.attach(ebpf, &plan, pid).map(drop))
+                attach_all(&mut Programs::new(mode), &mut kernel_side, &plans, pid)
+                    .map(drop)
                     .map_err(|error| format!("{error:#}"))
             });
             (mode.to_string(), outcome)

@@ -67,6 +67,10 @@ impl KernelLayout {
             return_instance_stack: offset("return_instance.stack"),
             return_instance_original: offset("return_instance.orig_ret_vaddr"),
             return_instance_next: offset("return_instance.next"),
+            task_tgid: offset("task_struct.tgid"),
+            task_start_boottime: offset("task_struct.start_boottime"),
+            mm_brk: offset("mm_struct.brk"),
+            reserved: 0,
         };
         Ok(Self { offsets, missing })
     }

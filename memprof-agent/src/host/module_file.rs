@@ -6,6 +6,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::{io, ptr, slice};
 
+use memprof_core::input::Jvm;
+use memprof_core::process::jvm;
 use memprof_core::process::mappings::{CodeFile, code_files};
 use memprof_core::process::module::{FileId, ModuleError, ModuleImage, ModuleIndex, parse_elf};
 use thiserror::Error;
@@ -31,16 +33,26 @@ pub(crate) enum ModuleFileError {
     Parse(#[from] ModuleError),
 }
 
+/// What the core needs of a file that a process maps as code.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The module.
+    pub(crate) image: ModuleImage,
+    /// The JVM that it is or holds.
+    pub(crate) jvm: Option<Jvm>,
+}
+
 /// Opens the file of a mapping and reads what the core needs of it.
 ///
 /// # Errors
 /// When it cannot be opened or is no ELF file for this processor.
-pub(crate) fn load(pid: i32, mapping: &CodeFile) -> Result<(File, ModuleImage), ModuleFileError> {
+pub(crate) fn load(pid: i32, mapping: &CodeFile) -> Result<(File, Found), ModuleFileError> {
     let file = open_mapping(pid, mapping)?;
     let bytes = MappedFile::new(&file)
         .map_err(|source| ModuleFileError::Map { path: mapping.path.clone(), source })?;
     let image = parse_elf(mapping.file, mapping.path.clone(), bytes.bytes())?;
-    Ok((file, image))
+    let jvm = jvm::recognise(&mapping.path, bytes.bytes());
+    Ok((file, Found { image, jvm }))
 }
 
 /// A module's file, by which a symbolizer finds its names.
@@ -73,17 +85,17 @@ impl ModuleFiles {
 
     /// Loads the files in the text of `/proc/PID/maps` that no earlier call has seen, in order of address.
     /// A file that cannot be read is logged and not tried again.
-    pub(crate) fn discover(&mut self, pid: i32, maps_text: &str) -> Vec<ModuleImage> {
+    pub(crate) fn discover(&mut self, pid: i32, maps_text: &str) -> Vec<Found> {
         let new: Vec<CodeFile> =
             code_files(maps_text).into_iter().filter(|file| self.seen.insert(file.file)).collect();
         new.iter().filter_map(|mapping| self.load(pid, mapping)).collect()
     }
 
-    fn load(&mut self, pid: i32, mapping: &CodeFile) -> Option<ModuleImage> {
+    fn load(&mut self, pid: i32, mapping: &CodeFile) -> Option<Found> {
         match load(pid, mapping) {
-            Ok((file, image)) => {
-                self.keep(pid, file, &image);
-                Some(image)
+            Ok((file, found)) => {
+                self.keep(pid, file, &found.image);
+                Some(found)
             }
             Err(ModuleFileError::Open(ProcessError::NoSuchProcess(_))) => {
                 // Another process may map it.
@@ -182,7 +194,8 @@ mod tests {
         let mut files = ModuleFiles::new(1);
         let images = files.discover(own_pid(), &maps);
         assert!(images.len() >= 3, "program, libc and loader: {images:?}");
-        assert!(images.iter().any(|image| image.path.ends_with("/libc.so.6") && image.build_id.len() == 20));
+        let is_libc = |image: &ModuleImage| image.path.ends_with("/libc.so.6") && image.build_id.len() == 20;
+        assert!(images.iter().any(|found| is_libc(&found.image) && found.jvm.is_none()));
         assert!(files.get(ModuleIndex(0)).is_some_and(|module| module.file.is_some()));
         assert!(files.get(ModuleIndex(1)).is_some_and(|module| module.file.is_none()));
         assert_eq!(files.discover(own_pid(), &maps), [], "known files are not loaded again");
@@ -202,7 +215,7 @@ mod tests {
         let found = code_files(&maps).into_iter().find(|file| file.path == path).unwrap();
         assert!(matches!(load(own_pid(), &found), Err(ModuleFileError::Parse(_))));
         let mut files = ModuleFiles::new(64);
-        assert!(files.discover(own_pid(), &maps).iter().all(|image| image.path != path));
+        assert!(files.discover(own_pid(), &maps).iter().all(|found| found.image.path != path));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Own {
     fn new() -> Self {
         let maps = maps_text(own_pid()).unwrap();
         let mut files = ModuleFiles::new(100);
-        let images = files.discover(own_pid(), &maps);
+        let images = files.discover(own_pid(), &maps).into_iter().map(|found| found.image).collect();
         Self { files, images, maps }
     }
 
@@ -129,9 +129,9 @@ fn a_deleted_file_still_has_names() {
         start: 0,
         end: 0,
     };
-    let (file, image) = load(own_pid(), &mapping).unwrap();
+    let (file, found) = load(own_pid(), &mapping).unwrap();
     directory.close().unwrap();
-    let module = ModuleFile { pid: own_pid(), build_id: image.build_id, file: Some(file) };
+    let module = ModuleFile { pid: own_pid(), build_id: found.image.build_id, file: Some(file) };
     let named = Symbolizer::new().symbolize_module(&module, &[ours.lookup]);
     assert!(named[0].last().unwrap().function.ends_with("a_function_of_this_test"), "{named:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,12 +21,18 @@ const RECORDING: &str = "memprof: recording";
 pub(crate) struct Recorder(Command);
 
 impl Recorder {
-    /// A recording without a target yet.
+    /// A recording without a target yet, at any cost: test programs do little else than allocate.
     pub(crate) fn new(sample_interval: &str) -> Self {
+        Self::limited(sample_interval, "none")
+    }
+
+    /// A recording without a target yet, whose probes may cost `max_overhead` percent of a core.
+    pub(crate) fn limited(sample_interval: &str, max_overhead: &str) -> Self {
         let mut command = Command::new(AGENT);
         // The environment of the person who runs the tests must not change what the agent logs.
         command.env_remove("RUST_LOG");
         command.args(["record", "--duration", "60s", "--sample-interval", sample_interval]);
+        command.args(["--max-overhead", max_overhead]);
         Self(command)
     }
 
@@ -89,6 +96,29 @@ impl Recording {
     /// Sends a signal to the agent.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the agent is gone");
+    }
+
+    /// Stops the agent, as if the machine had no time for it, and waits until all its threads stand still.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.stands_still() {
+            assert!(Instant::now() < deadline, "the agent does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets the agent go on.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn stands_still(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the agent is gone");
+        tasks.filter_map(Result::ok).all(|task| {
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("State:") && line.contains("T (stopped)"))
+        })
     }
 
     /// Ends the recording as Ctrl-C does and waits for the result.

@@ -9,7 +9,7 @@ use super::PATIENCE;
 /// What a process without probes has.
 pub(crate) const NO_BREAKPOINTS: [usize; 0] = [];
 
-/// The C library's code in a process: in memory and on disk.
+/// The code of a library in a process: in memory and on disk.
 pub(crate) struct Text {
     pid: u32,
     start: u64,
@@ -19,13 +19,18 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// That of process `pid`, which may have to load it first.
+    /// That of the C library.
     pub(crate) fn of_libc(pid: u32) -> Self {
+        Self::of(pid, "/libc.so")
+    }
+
+    /// That of the file with `name` in its path.
+    pub(crate) fn of(pid: u32, name: &str) -> Self {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("cannot read the maps");
         let line = maps
             .lines()
-            .find(|line| line.contains(" r-xp ") && line.contains("/libc.so"))
-            .unwrap_or_else(|| panic!("no C library in {maps}"));
+            .find(|line| line.contains(" r-xp ") && line.contains(name))
+            .unwrap_or_else(|| panic!("no {name} in {maps}"));
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (start, end) = fields[0].split_once('-').expect("a range");
         let hex = |text| u64::from_str_radix(text, 16).expect("a hexadecimal number");
@@ -35,6 +40,19 @@ impl Text {
             length: (hex(end) - hex(start)) as usize,
             file_offset: hex(fields[2]),
             path: fields[5].to_owned(),
+        }
+    }
+
+    /// Waits until this code has as many breakpoints as `count` asks for.
+    pub(crate) fn wait_for_breakpoints(&self, count: impl Fn(usize) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.breakpoints();
+            if count(found.len()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "process {} has breakpoints at {found:x?}", self.pid);
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 
@@ -63,14 +81,5 @@ impl Text {
 
 /// Waits until process `pid` has as many breakpoints as `count` asks for.
 pub(crate) fn wait_for_breakpoints(pid: u32, count: impl Fn(usize) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    let text = Text::of_libc(pid);
-    loop {
-        let found = text.breakpoints();
-        if count(found.len()) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "process {pid} has breakpoints at {found:x?}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    Text::of_libc(pid).wait_for_breakpoints(count);
 }

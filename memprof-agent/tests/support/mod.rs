@@ -4,7 +4,9 @@
 
 pub(crate) mod agent;
 pub(crate) mod breakpoints;
+pub(crate) mod jdk;
 pub(crate) mod lines;
+pub(crate) mod memory;
 pub(crate) mod program;
 pub(crate) mod report;
 

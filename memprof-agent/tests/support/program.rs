@@ -54,7 +54,25 @@ pub(crate) fn compile(name: &str, sources: &[&str]) -> Program {
     Program { path, directory }
 }
 
+/// Builds a program called `name` from C sources with another compiler than the system's, or with more
+/// `flags`.
+pub(crate) fn compile_by(compiler: &str, name: &str, sources: &[&str], flags: &[&str]) -> Program {
+    let directory = open_directory();
+    let path = directory.path().join(name);
+    let sources = sources.iter().map(|file| source(file));
+    run_tool(Command::new(compiler).args(FLAGS).args(sources).args(flags).arg("-o").arg(&path));
+    Program { path, directory }
+}
+
 impl Program {
+    /// Starts the program with another allocator preloaded and waits until it is ready.
+    pub(crate) fn start_with(&self, preload: Option<&str>, arguments: &[&str]) -> Target {
+        let mut command = Command::new(&self.path);
+        // tcmalloc reports large requests on stderr.
+        command.envs(preload.map(|library| ("LD_PRELOAD", library))).stderr(Stdio::null());
+        Target::start(command.args(arguments))
+    }
+
     /// Starts the program and waits until it is ready.
     pub(crate) fn start(&self, arguments: &[&str]) -> Target {
         Target::start(Command::new(&self.path).args(arguments))

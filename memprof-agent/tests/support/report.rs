@@ -27,6 +27,12 @@ pub(crate) struct Frame {
     pub(crate) function: Option<String>,
     /// The file that holds its code.
     pub(crate) module: Option<String>,
+    /// Its source file.
+    pub(crate) file: Option<String>,
+    /// The line in it.
+    pub(crate) line: Option<u32>,
+    /// How it was run; empty for native code.
+    pub(crate) kinds: Vec<String>,
 }
 
 /// One allocation site: a stack.
@@ -95,6 +101,13 @@ impl Report {
             .filter(|(name, count)| count.as_u64() != Some(0) && !allowed.contains(&name.as_str()))
             .collect();
         assert!(lost.is_empty(), "something was lost: {lost:?}");
+    }
+
+    /// Every kind of loss that there was, and how often.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        let losses = self.0["losses"].as_object().expect("no losses in the report");
+        let losses = losses.iter().filter(|(_, count)| count.as_u64() != Some(0));
+        losses.map(|(name, count)| format!("{count} {name}")).collect()
     }
 
     /// Live bytes and objects of every site that the program named must be exactly right.
@@ -173,9 +186,14 @@ impl Site {
         assert_eq!(self.end, "complete", "a stack that does not reach the thread entry: {:?}", self.names());
         let last = self.frames.last().expect("a complete stack has frames");
         let named = ["_start", "clone", "clone3", "__clone", "__clone3", "start_thread"];
+        // A stripped program's first function has no name, but what it calls has.
+        let is_called_first =
+            self.names().iter().rev().nth(1).is_some_and(|name| name.contains("libc_start_main"));
         let known = match &last.function {
             Some(name) => named.contains(&name.as_str()),
-            None => last.module.as_deref().is_some_and(|module| module.contains("libc.so")),
+            None => {
+                is_called_first || last.module.as_deref().is_some_and(|module| module.contains("libc.so"))
+            }
         };
         assert!(known, "a stack that ends in {last:?}: {:?}", self.names());
     }
@@ -184,7 +202,20 @@ impl Site {
 impl Frame {
     fn from_json(value: &Value) -> Self {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
-        Self { function: text("function"), module: text("module") }
+        let kinds = value["kinds"].as_array().map_or(&[][..], Vec::as_slice);
+        Self {
+            function: text("function"),
+            module: text("module"),
+            file: text("file"),
+            line: value["line"].as_u64().map(|line| u32::try_from(line).expect("a line number")),
+            kinds: kinds.iter().map(|kind| kind.as_str().expect("a kind has a name").to_owned()).collect(),
+        }
+    }
+
+    /// Whether this is a Java method.
+    pub(crate) fn is_java(&self) -> bool {
+        self.module.is_none()
+            && self.function.as_deref().is_some_and(|name| name.contains('.') && !name.starts_with('['))
     }
 
     /// Whether this is `function`; a C++ name may be followed by its arguments.

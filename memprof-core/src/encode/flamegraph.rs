@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::io;
 
-use inferno::flamegraph::color::{BasicPalette, Palette};
+use inferno::flamegraph::color::{BasicPalette, Color, Palette, PaletteMap};
 use inferno::flamegraph::{Options, from_lines};
 
-use super::summary;
-use super::{folded, units};
+use super::frame_name::Names;
+use super::{coverage, folded, summary, units};
 use crate::profile::{Profile, ValueKind};
 use crate::symbols::Symbols;
 
@@ -31,10 +31,25 @@ pub fn encode(profile: &Profile, symbols: &Symbols, kind: ValueKind) -> io::Resu
     options.count_name = if kind.is_bytes() { "bytes".into() } else { "objects".into() };
     options.colors = Palette::Basic(BasicPalette::Mem);
     options.deterministic = true;
+    let mut colors = java_colors(profile, symbols);
+    options.palette_map = Some(&mut colors);
     let folded = folded::encode(profile, symbols, kind);
     let mut svg = Vec::new();
     from_lines(&mut options, folded.lines(), &mut svg)?;
     Ok(svg)
+}
+
+/// Java frames in shades of orange, by name; native ones have the palette's green.
+fn java_colors(profile: &Profile, symbols: &Symbols) -> PaletteMap {
+    let names = Names::new(profile, symbols);
+    let frames = profile.sites.iter().flat_map(|site| names.site(site));
+    let mut colors = PaletteMap::default();
+    for frame in frames.filter(|frame| !frame.kinds.is_empty()) {
+        let name = folded::name_of(&frame);
+        let shade = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 64;
+        colors.insert(name, Color { r: 255 - shade / 4, g: 130 + shade, b: 40 + shade / 2 });
+    }
+    colors
 }
 
 fn title(profile: &Profile, kind: ValueKind) -> String {
@@ -48,12 +63,17 @@ fn title(profile: &Profile, kind: ValueKind) -> String {
 
 fn subtitle(profile: &Profile, kind: ValueKind) -> String {
     let totals = profile.totals();
-    let (total, words) =
-        if kind.is_in_use() { (totals.in_use, "in use") } else { (totals.allocated, "allocated") };
+    let total = match kind {
+        ValueKind::InuseGrowth => {
+            let grown: f64 = profile.sites.iter().map(|site| kind.of(site)).sum();
+            format!("grown: {}", units::bytes(grown))
+        }
+        _ if kind.is_in_use() => format!("in use: {}", summary::estimate(&totals.in_use)),
+        _ => format!("allocated: {}", summary::estimate(&totals.allocated)),
+    };
     let text = format!(
-        "{words}: {}; {}; {}",
-        summary::estimate(&total),
-        summary::coverage(&profile.coverage),
+        "{total}; {}; {}",
+        coverage::words(&profile.coverage),
         summary::losses_in_short(&profile.losses)
     );
     if text.chars().count() <= SUBTITLE_LIMIT {
@@ -148,6 +168,24 @@ mod tests {
             assert!(!comment.contains("--"), "ill-formed comment {comment}");
         }
         assert!(svg(&profile, &symbols, ValueKind::AllocObjects).contains("5 objects"));
+    }
+
+    #[test]
+    fn java_frames_have_a_color_of_their_own() {
+        let (profile, symbols) = sample::java();
+        let text = svg(&profile, &symbols, ValueKind::InuseSpace);
+        let color = |function: &str| {
+            let (_, rest) = text.split_once(&format!("<title>{function} (")).unwrap();
+            let (_, rest) = rest.split_once("fill=\"rgb(").unwrap();
+            let (color, _) = rest.split_once(')').unwrap();
+            color.split(',').map(|part| part.parse().unwrap()).collect::<Vec<u8>>()
+        };
+        for java in ["a.Leak.grow", "a.Leak.&lt;init&gt;", "call_stub"] {
+            assert!(color(java)[0] >= 239, "{java} {:?}", color(java));
+        }
+        for native in ["malloc", "main"] {
+            assert_eq!(color(native)[0], 0, "{native}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::frame_name::Names;
+use super::frame_name::{NamedFrame, Names};
 use super::summary;
 use crate::profile::{Profile, Site, ValueKind};
 use crate::symbols::Symbols;
@@ -27,10 +27,14 @@ pub fn encode(profile: &Profile, symbols: &Symbols, kind: ValueKind) -> String {
     folded
 }
 
+/// What a frame is called in a folded line.
+pub(super) fn name_of(frame: &NamedFrame<'_>) -> String {
+    sanitize(&frame.to_string())
+}
+
 fn line(profile: &Profile, names: Names<'_>, site: &Site) -> String {
     let root = summary::process(profile.process(site));
-    let mut frames: Vec<String> =
-        names.stack(&site.stack).map(|frame| sanitize(&frame.to_string())).collect();
+    let mut frames: Vec<String> = names.site(site).map(|frame| name_of(&frame)).collect();
     frames.push(sanitize(root.trim_start_matches([' ', '#'])));
     frames.reverse();
     frames.join(";")
@@ -81,6 +85,16 @@ mod tests {
             "leak (pid 12);[java];deflateInit_;malloc 1\n\
              leak (pid 12);main;grow:[u8: 4];push;malloc 5\n\
              other (pid 13);[truncated: snapshot limit];lib one.so+0x2ff;malloc 1\n"
+        );
+    }
+
+    #[test]
+    fn java_methods_are_named_with_their_classes() {
+        let (profile, symbols) = sample::java();
+        assert_eq!(
+            encode(&profile, &symbols, ValueKind::InuseSpace),
+            "leak (pid 12);main;call_stub;a.Leak.grow;a.Leak.<init>;deflateInit_;malloc 4096\n\
+             leak (pid 12);main;call_stub;a.Leak.grow;deflateInit_;malloc 64\n"
         );
     }
 

@@ -3,12 +3,19 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-use crate::profile::Profile;
-use crate::stack::{Frame, Truncation};
+use crate::java::{FrameKinds, JavaMethodId};
+use crate::profile::{Profile, Site};
+use crate::stack::{Frame, Truncation, end_of};
 use crate::symbols::{SymbolizedFrame, Symbols};
 
-/// What the Java frames of a stack are shown as.
+/// What the frames of a JVM are shown as that cannot be told.
 pub const JAVA: &str = "[java]";
+
+/// Frames of a virtual thread that are not on its stack.
+const FROZEN_FRAMES: &str = "[frozen frames of the virtual thread]";
+
+/// What stands for the stacks that there was no room for.
+const STACK_LOST: &str = "[stack lost]";
 
 /// One function of a stack as people read it. Code that has no name has an `offset`, and a `module`
 /// unless it lies outside of all modules.
@@ -24,8 +31,10 @@ pub struct NamedFrame<'a> {
     pub file: Option<&'a str>,
     /// Line in it.
     pub line: Option<u32>,
-    /// Whether the function is inlined into the next one.
+    /// Whether the function is inlined into the next one. Java's are told by `kinds`.
     pub inlined: bool,
+    /// How the JVM ran it; empty when it is not Java's.
+    pub kinds: FrameKinds,
 }
 
 impl<'a> NamedFrame<'a> {
@@ -37,11 +46,12 @@ impl<'a> NamedFrame<'a> {
             file: None,
             line: None,
             inlined: false,
+            kinds: FrameKinds::default(),
         }
     }
 
     fn unnamed(module: Option<&'a str>, offset: u64) -> Self {
-        Self { function: None, module, offset: Some(offset), file: None, line: None, inlined: false }
+        Self { function: None, module, offset: Some(offset), ..Self::mark("") }
     }
 
     fn symbolized(frame: &'a SymbolizedFrame, module: &'a str, offset: u64) -> Self {
@@ -88,12 +98,24 @@ impl<'a> Names<'a> {
         Self { profile, symbols }
     }
 
-    /// The functions of a stack, innermost first. A frame with inlined functions becomes several.
-    pub fn stack(self, stack: &[Frame]) -> impl Iterator<Item = NamedFrame<'a>> {
-        stack.iter().flat_map(move |&frame| self.frame(frame))
+    /// The functions of a site's stack, innermost first. A frame with inlined functions becomes several.
+    pub fn site(self, site: &'a Site) -> impl Iterator<Item = NamedFrame<'a>> {
+        self.frames_of(site).flat_map(|(_, named)| named)
     }
 
-    /// The functions at one frame, innermost first; never none.
+    /// The frames of a site's stack, innermost first, each with its functions.
+    pub fn frames_of(self, site: &'a Site) -> impl Iterator<Item = (Frame, Vec<NamedFrame<'a>>)> {
+        site.stack.iter().enumerate().map(move |(i, &frame)| {
+            let kinds = site.kinds.get(i).copied().unwrap_or_default();
+            let mut named = self.frame(frame);
+            for name in &mut named {
+                name.kinds = kinds;
+            }
+            (frame, named)
+        })
+    }
+
+    /// The functions at one frame, innermost first; never none. How they were run is not said.
     #[must_use]
     pub fn frame(self, frame: Frame) -> Vec<NamedFrame<'a>> {
         match frame {
@@ -108,21 +130,35 @@ impl<'a> Names<'a> {
             }
             Frame::Java => vec![NamedFrame::mark(JAVA)],
             Frame::Unmapped(address) => vec![NamedFrame::unnamed(None, address)],
+            Frame::JavaMethod { method, line } => vec![self.java(method, line)],
+            Frame::Thread(name) => vec![NamedFrame::mark(self.profile.threads.get(name).unwrap_or("?"))],
+            Frame::FrozenFrames => vec![NamedFrame::mark(FROZEN_FRAMES)],
             Frame::Truncated(Truncation::JavaCode) => vec![NamedFrame::mark(JAVA)],
+            Frame::Truncated(Truncation::StackLost) => vec![NamedFrame::mark(STACK_LOST)],
             Frame::Truncated(reason) => {
                 vec![NamedFrame::mark(format!("[truncated: {}]", truncation_words(reason)))]
             }
         }
+    }
+
+    fn java(self, method: JavaMethodId, line: u16) -> NamedFrame<'a> {
+        let Some(method) = self.profile.methods.get(method) else { return NamedFrame::mark(JAVA) };
+        let name = match method.class.as_str() {
+            "" => Cow::Borrowed(method.name.as_str()),
+            class => Cow::Owned(format!("{class}.{}", method.name)),
+        };
+        let line = (line != 0).then_some(u32::from(line));
+        NamedFrame { file: method.file.as_deref(), line, ..NamedFrame::mark(name) }
     }
 }
 
 /// How a stack ends: `complete`, `java`, or `truncated: ` and why.
 #[must_use]
 pub fn end_words(stack: &[Frame]) -> Cow<'static, str> {
-    match stack.last() {
+    match end_of(stack) {
         Some(Frame::Java | Frame::Truncated(Truncation::JavaCode)) => "java".into(),
-        Some(&Frame::Truncated(reason)) => format!("truncated: {}", truncation_words(reason)).into(),
-        Some(Frame::Code { .. } | Frame::Unmapped(_)) => "complete".into(),
+        Some(Frame::Truncated(reason)) => format!("truncated: {}", truncation_words(reason)).into(),
+        Some(_) => "complete".into(),
         None => "truncated: no frames".into(),
     }
 }
@@ -141,6 +177,11 @@ pub fn truncation_words(reason: Truncation) -> &'static str {
         Truncation::HijackedReturn => "return address hijacked by a probe",
         Truncation::TooDeep => "too many frames",
         Truncation::JavaCode => "Java code",
+        Truncation::StackLost => "stack lost, no room for it",
+        Truncation::StaleJavaCode => "Java code has changed meanwhile",
+        Truncation::UnknownJavaCode => "unknown code of the JVM",
+        Truncation::JavaUnreadable => "memory of the JVM unreadable",
+        Truncation::TooLate => "looked at too late to tell Java code",
     }
 }
 

@@ -2,13 +2,16 @@
 
 use memprof_common::counter::Counter;
 
-use super::{losses, units};
+use super::{coverage, figures, losses, units};
 use crate::estimate::Estimate;
 use crate::input::ProcessInfo;
-use crate::profile::{Coverage, Losses, Profile, Site, ValueKind};
+use crate::profile::{Child, Losses, Profile, Site, Trend, ValueKind};
 
 /// What no profile of a running process can know.
 pub const NOT_INCLUDED: &str = "Memory allocated before the start of the recording is not included.";
+
+/// Children with inherited blocks that are told one by one.
+const CHILDREN_TOLD: usize = 10;
 
 /// A process for people: `leak (pid 12)`. A command name may hold any bytes; terminals and XML may not.
 #[must_use]
@@ -65,32 +68,35 @@ pub fn objects_with_error(estimate: &Estimate) -> String {
     }
 }
 
-/// How the stacks ended, in one line.
-#[must_use]
-pub fn coverage(coverage: &Coverage) -> String {
-    let Coverage { samples, complete, java, truncated } = *coverage;
-    if samples == 0 {
-        return "no samples".into();
-    }
-    let mut line = format!(
-        "{} samples, {} with complete stacks",
-        units::count(samples as f64),
-        units::percent(complete, samples)
-    );
-    for (part, words) in [(java, "up to Java code"), (truncated, "truncated")] {
-        if part > 0 {
-            line += &format!(", {} {words}", units::percent(part, samples));
-        }
-    }
-    line
-}
-
 /// The losses that occurred by name and number, in one line: `no losses` in a perfect run.
 #[must_use]
 pub fn losses_in_short(losses: &Losses) -> String {
     let occurred: Vec<String> =
         losses::named(losses).iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
     if occurred.is_empty() { "no losses".into() } else { format!("losses: {}", occurred.join(", ")) }
+}
+
+/// How the sites with memory in use move, in one line; nothing when the run is too short to tell.
+#[must_use]
+pub fn movement(profile: &Profile) -> Option<String> {
+    let trends: Vec<Trend> =
+        profile.sites.iter().filter(|site| site.in_use.samples > 0).filter_map(|site| site.trend).collect();
+    let rate: f64 =
+        trends.iter().filter_map(|trend| trend.bytes_per_second()).filter(|&rate| rate > 0.0).sum();
+    let parts: Vec<String> = ["growing", "shrinking", "steady", "varying"]
+        .into_iter()
+        .filter_map(|name| {
+            let sites = trends.iter().filter(|trend| trend.name() == name).count();
+            let together = if name == "growing" {
+                format!(" by {}/s together", units::bytes(rate))
+            } else {
+                String::new()
+            };
+            (sites > 0).then(|| format!("{} {name}{together}", units::count(sites as f64)))
+        })
+        .collect();
+    let total = profile.trend.map_or_else(String::new, |trend| format!("{} in total; ", trend.name()));
+    (!parts.is_empty()).then(|| format!("movement: {total}sites: {}", parts.join(", ")))
 }
 
 /// Every fact about the profile as a whole, one per line.
@@ -100,9 +106,15 @@ pub fn lines(profile: &Profile) -> Vec<String> {
     let mut lines = vec![
         format!("in use: {}", estimate(&totals.in_use)),
         format!("allocated: {}", estimate(&totals.allocated)),
-        format!("stacks: {}", coverage(&profile.coverage)),
+        format!("stacks: {}", coverage::words(&profile.coverage)),
     ];
+    lines.extend(coverage::truncated_words(profile).map(|reasons| format!("truncated: {reasons}")));
+    lines.extend(movement(profile));
     lines.extend(losses::sentences(&profile.losses).into_iter().map(|loss| format!("lost: {loss}")));
+    lines.extend(profile.events.iter().map(|event| {
+        let at = event.time.saturating_sub(profile.run.started_at);
+        format!("at {}: {}", units::duration(at), event.kind)
+    }));
     match (profile.ended.len(), profile.processes.len()) {
         (0, _) => {}
         (1, 1) => lines.push("The process has ended: in use is what it held at its end.".into()),
@@ -112,8 +124,53 @@ pub fn lines(profile: &Profile) -> Vec<String> {
             ));
         }
     }
+    lines.extend(children(profile));
+    if profile.run.scope.maps {
+        lines.push("Memory that the program maps itself (mmap, mremap, brk) is included.".into());
+    }
+    lines.extend(profile.figures.iter().flat_map(figures::lines));
     lines.push(NOT_INCLUDED.into());
     lines
+}
+
+/// What is to be said of children: of each that inherited blocks, and of those that were not recorded.
+fn children(profile: &Profile) -> Vec<String> {
+    let with_copies: Vec<&Child> =
+        profile.children.recorded.iter().filter(|child| child.inherited.samples > 0).collect();
+    let mut lines: Vec<String> = with_copies
+        .iter()
+        .take(CHILDREN_TOLD)
+        .map(|child| {
+            let recorded = match child.probes_at {
+                Some(time) => format!("its own are seen from {} on", since_start(profile, time)),
+                None => "it ended before its own could be seen".into(),
+            };
+            format!(
+                "{} inherited {} from {} at {}: what became of them there is not known; {recorded}",
+                process(&profile.processes[child.process]),
+                estimate(&child.inherited),
+                process(&profile.processes[child.parent]),
+                since_start(profile, child.forked_at)
+            )
+        })
+        .collect();
+    if with_copies.len() > CHILDREN_TOLD {
+        lines.push(format!("{} more children inherited blocks", with_copies.len() - CHILDREN_TOLD));
+    }
+    let left_out = units::count(profile.children.not_recorded as f64);
+    match (profile.children.not_recorded, profile.run.scope.children) {
+        (0, _) => {}
+        (_, false) => lines
+            .push(format!("Child processes started and not recorded: {left_out}; --children records them.")),
+        (_, true) => lines
+            .push(format!("Child processes not recorded because too many were watched at once: {left_out}.")),
+    }
+    lines
+}
+
+/// How far into the run a moment is.
+fn since_start(profile: &Profile, time: u64) -> String {
+    units::duration(time.saturating_sub(profile.run.started_at))
 }
 
 /// Why a profile shows nothing for `kind`; `None` when it shows something.
@@ -124,7 +181,9 @@ pub fn why_empty(profile: &Profile, kind: ValueKind) -> Option<String> {
     }
     let samples = profile.coverage.samples;
     let calls = profile.losses.kernel(Counter::AllocCalls);
-    Some(if samples > 0 && kind.is_in_use() {
+    Some(if samples > 0 && kind == ValueKind::InuseGrowth {
+        "no site has grown since the moment that was asked for".into()
+    } else if samples > 0 && kind.is_in_use() {
         format!(
             "none of the {} sampled allocations is in use: all have been freed, or are younger than the \
              minimum age; alloc_space shows where they were made",
@@ -151,6 +210,7 @@ pub fn why_empty(profile: &Profile, kind: ValueKind) -> Option<String> {
 mod tests {
     use super::*;
     use crate::encode::sample;
+    use crate::profile::Coverage;
 
     #[test]
     fn lines_state_totals_errors_and_limits() {
@@ -161,6 +221,7 @@ mod tests {
             lines_of
                 .contains("4 samples, 50.0 % with complete stacks, 25.0 % up to Java code, 25.0 % truncated")
         );
+        assert!(lines_of.contains("25.0 % truncated\ntruncated: snapshot limit (1)\n"), "{lines_of}");
         assert!(!lines_of.contains("lost:"));
         assert!(lines_of.ends_with(NOT_INCLUDED));
         profile.losses.kernel[Counter::RingFullAllocs as usize] = 3;

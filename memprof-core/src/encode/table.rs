@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::frame_name::{NamedFrame, Names, end_words, file_name};
 use super::{summary, units};
-use crate::profile::{Profile, Site, ValueKind};
+use crate::profile::{AGE_BANDS, Profile, Site, ValueKind};
 use crate::symbols::Symbols;
 
 /// Most functions shown of one stack.
@@ -67,13 +67,17 @@ pub fn encode(profile: &Profile, symbols: &Symbols, top: usize) -> String {
 
 fn write_site(text: &mut String, profile: &Profile, names: Names<'_>, rank: usize, site: &Site) {
     let oldest = units::duration(site.ages.map_or(0, |ages| ages.oldest));
-    let head = format!("\n#{rank:<3} {}, oldest {oldest}", summary::estimate(&site.in_use));
+    let movement = movement(site);
+    let head = format!("\n#{rank:<3} {}, oldest {oldest}{movement}", summary::estimate(&site.in_use));
     text.push_str(&head);
     if profile.processes.len() > 1 {
         text.push_str(&format!(", {}", summary::process(profile.process(site))));
     }
     text.push('\n');
-    let all: Vec<NamedFrame<'_>> = names.stack(&site.stack).collect();
+    if let Some(ages) = ages_by_band(site) {
+        writeln!(text, "     by age: {ages}").expect("a string takes all text");
+    }
+    let all: Vec<NamedFrame<'_>> = names.site(site).collect();
     let callers = all.iter().position(|frame| !is_allocator(frame)).unwrap_or(0);
     let shown = &all[callers..];
     for (i, frame) in shown.iter().take(FRAMES).enumerate() {
@@ -84,6 +88,34 @@ fn write_site(text: &mut String, profile: &Profile, names: Names<'_>, rank: usiz
         let more = shown.len() - FRAMES;
         writeln!(text, "     ← {more} more, {}", end_words(&site.stack)).expect("a string takes all text");
     }
+}
+
+/// How the bytes in use move, where that is known: `, growing 1.5 MiB/s`.
+fn movement(site: &Site) -> String {
+    let mut text = String::new();
+    if let Some(trend) = site.trend {
+        text += &format!(", {}", trend.name());
+        if let Some(rate) = trend.bytes_per_second() {
+            text += &format!(" {}/s", units::bytes(rate.abs()));
+        }
+    }
+    if let Some(growth) = site.growth {
+        let sign = if growth < 0.0 { "-" } else { "+" };
+        text += &format!(", {sign}{} since the moment asked for", units::bytes(growth.abs()));
+    }
+    text
+}
+
+/// The bytes in use by age, where they are of several: `1.0 MiB <10 s, 3.0 MiB older`.
+fn ages_by_band(site: &Site) -> Option<String> {
+    const NAMES: [&str; AGE_BANDS] = ["under 10 s", "under 1 min", "under 10 min", "older"];
+    let bands: Vec<String> = NAMES
+        .iter()
+        .zip(site.ages?.bands)
+        .filter(|(_, band)| band.samples > 0)
+        .map(|(name, band)| format!("{} {name}", units::bytes(band.bytes)))
+        .collect();
+    (bands.len() > 1).then(|| bands.join(", "))
 }
 
 fn is_allocator(frame: &NamedFrame<'_>) -> bool {
@@ -131,6 +163,29 @@ mod tests {
         assert!(encode(&profile, &symbols, 1).ends_with("\n1000 B in 1 more site\n"));
         profile.losses.foreign_events = 2;
         assert!(encode(&profile, &symbols, 1).contains("\nlost: 2 events came from processes"));
+    }
+
+    #[test]
+    fn java_frames_look_like_native_ones() {
+        let (profile, symbols) = sample::java();
+        let text = encode(&profile, &symbols, 10);
+        let sites = text.split_once("not included.\n").unwrap().1;
+        assert_eq!(
+            sites,
+            "\n\
+             #1   4.0 KiB in 1 block, oldest 2.5 s, leak (pid 12)\n     \
+             deflateInit_ (lib one.so)\n     \
+             ← a.Leak.<init> (Leak.java:7)\n     \
+             ← a.Leak.grow (Leak.java:30)\n     \
+             ← call_stub\n     \
+             ← main (leak.rs:40)\n\
+             \n\
+             #2   64 B in 1 block, oldest 2.5 s, leak (pid 12)\n     \
+             deflateInit_ (lib one.so)\n     \
+             ← a.Leak.grow (Leak.java)\n     \
+             ← call_stub\n     \
+             ← main (leak.rs:40)\n"
+        );
     }
 
     #[test]

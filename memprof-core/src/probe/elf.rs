@@ -1,40 +1,36 @@
-//! An allocator's functions in the bytes of its ELF file.
+//! The allocators in the bytes of an ELF file, and where their functions are.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod symbols;
+mod wrappers;
 
-use memprof_common::function::FunctionKind;
-use object::elf::{EM_X86_64, STT_FUNC};
-use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader};
-use object::{Endianness, Object, ObjectSegment, ObjectSymbol};
+use std::collections::BTreeMap;
+
+use memprof_common::function::{FunctionKind, Nesting};
+use object::elf::EM_X86_64;
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSegment};
 use thiserror::Error;
 
-use super::functions::{ALLOCATORS, Allocator};
+use self::symbols::FunctionSymbols;
+pub use self::symbols::SymbolCounts;
+use super::allocators::{ALLOCATORS, OTHER};
+use super::functions::Allocator;
 use crate::address::Svma;
 
-/// Why an allocator's functions could not be found.
+/// Why a file could not be examined.
 #[derive(Debug, Error)]
-pub enum FindError {
+pub enum ExamineError {
     /// The bytes are no 64-bit ELF file.
     #[error("cannot read the file as a 64-bit ELF file: {0}")]
     Parse(#[from] object::Error),
     /// The file is for another processor.
     #[error("the file holds code for ELF machine {0}, only x86-64 (62) can be probed")]
     Machine(u16),
-    /// The file lacks a function without which it is not this allocator.
-    #[error("the file is not {allocator}: no function `{missing}` among {looked_at}")]
-    NotAllocator {
-        /// Name of the allocator that was looked for.
-        allocator: &'static str,
-        /// The first function that was missed.
-        missing: &'static str,
-        /// What was searched.
-        looked_at: String,
-    },
     /// A symbol's address lies in no part of the file.
     #[error("`{symbol}` at {svma:#x} lies outside of the file's {segments} loadable segments")]
     Unmapped {
         /// The symbol.
-        symbol: &'static str,
+        symbol: String,
         /// Its address.
         svma: Svma,
         /// Number of segments that were searched.
@@ -47,8 +43,10 @@ pub enum FindError {
 pub struct AllocatorFunction {
     /// Its calling convention.
     pub kind: FunctionKind,
+    /// Whether it may call another one that is probed.
+    pub nesting: Nesting,
     /// Its name; the first one in the allocator's table when it has several.
-    pub symbol: &'static str,
+    pub symbol: String,
     /// Its address as linked.
     pub svma: Svma,
     /// Its length in bytes as the symbol table says, 0 when it does not.
@@ -59,98 +57,132 @@ pub struct AllocatorFunction {
     pub code: Vec<u8>,
 }
 
-/// Finds the functions of `allocator` in the file with these `bytes`, by ascending address. Several
-/// names at one address give one function, several versions of a name at different addresses one each.
+/// An allocator in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recognised {
+    /// Its table.
+    pub allocator: &'static Allocator,
+    /// What this build has put before the names of its functions.
+    pub prefix: String,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// The allocators: none, one, or several (a program with jemalloc and a C library linked into it).
+    pub allocators: Vec<Recognised>,
+    /// The functions to probe, by ascending address.
+    pub functions: Vec<AllocatorFunction>,
+    /// What was looked at.
+    pub symbols: SymbolCounts,
+}
+
+/// Finds the allocators in the file with these `bytes` and their functions. Several names at one address
+/// give one function, several versions of a name at different addresses one each.
 ///
 /// # Errors
-/// When the file is not an x86-64 ELF file, is not this allocator, or contradicts itself.
-pub fn find_functions(bytes: &[u8], allocator: &Allocator) -> Result<Vec<AllocatorFunction>, FindError> {
+/// When the file is no x86-64 ELF file or contradicts itself.
+pub fn examine(bytes: &[u8]) -> Result<Examined, ExamineError> {
     let file = parse(bytes)?;
     let symbols = FunctionSymbols::read(&file);
-    let required = allocator.functions.iter().filter(|f| f.required).map(|f| f.symbol);
-    if let Some(missing) =
-        allocator.markers.iter().copied().chain(required).find(|name| !symbols.by_name.contains_key(name))
-    {
-        return Err(FindError::NotAllocator {
-            allocator: allocator.name,
-            missing,
-            looked_at: symbols.looked_at,
-        });
-    }
-
     let mut found = BTreeMap::new();
-    for spec in allocator.functions {
-        for &(svma, size) in symbols.by_name.get(spec.symbol).into_iter().flatten() {
-            if found.contains_key(&svma) {
+    let mut vias = BTreeMap::new();
+    let mut allocators = Vec::new();
+    for recognised in recognise(&symbols) {
+        let before = found.len();
+        for spec in recognised.allocator.specs() {
+            let is_prefixed = !recognised.prefix.is_empty();
+            if is_prefixed && spec.symbol.starts_with("_Z") {
                 continue;
             }
-            let (file_offset, code) = content(&file, svma, size).ok_or(FindError::Unmapped {
-                symbol: spec.symbol,
-                svma,
-                segments: file.segments().count(),
-            })?;
-            let function =
-                AllocatorFunction { kind: spec.kind, symbol: spec.symbol, svma, size, file_offset, code };
-            found.insert(svma, function);
+            let symbol = format!("{}{}", recognised.prefix, spec.symbol);
+            for (svma, size) in symbols.of(&symbol) {
+                if found.contains_key(&svma) {
+                    continue;
+                }
+                let function = AllocatorFunction {
+                    kind: spec.kind,
+                    nesting: spec.nesting,
+                    ..locate(&file, &symbol, svma, size)?
+                };
+                found.insert(svma, function);
+                vias.extend(spec.via.map(|via| (svma, format!("{}{via}", recognised.prefix))));
+            }
+        }
+        if found.len() > before {
+            allocators.push(recognised);
         }
     }
-    Ok(found.into_values().collect())
+    wrappers::resolve(&file, &symbols, &vias, &mut found);
+    Ok(Examined { allocators, functions: found.into_values().collect(), symbols: symbols.counts })
 }
 
-/// The allocator that a file is, if it is one that can be probed.
-///
-/// # Errors
-/// When the file is not an x86-64 ELF file.
-pub fn identify(bytes: &[u8]) -> Result<Option<&'static Allocator>, FindError> {
-    let symbols = FunctionSymbols::read(&parse(bytes)?);
-    Ok(ALLOCATORS.iter().find(|a| a.markers.iter().all(|name| symbols.by_name.contains_key(name))))
+/// The allocators whose markers the file defines.
+fn recognise(symbols: &FunctionSymbols<'_>) -> Vec<Recognised> {
+    let mut found = Vec::new();
+    let has_all = |prefix: &str, set: &[&str]| {
+        set.iter().all(|name| symbols.of(&format!("{prefix}{name}")).next().is_some())
+    };
+    for allocator in ALLOCATORS {
+        if allocator.markers.iter().any(|set| has_all("", set)) {
+            found.push(Recognised { allocator, prefix: String::new() });
+        }
+        let candidates = allocator.prefixed.iter().filter_map(|set| Some((set, set.last()?)));
+        let mut prefixes: Vec<&str> = candidates
+            .flat_map(|(set, last)| symbols.prefixes_of(last).filter(|prefix| has_all(prefix, set)))
+            .filter(|prefix| !prefix.is_empty())
+            .collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        found.extend(prefixes.into_iter().map(|prefix| Recognised { allocator, prefix: prefix.to_owned() }));
+    }
+    let names_malloc =
+        found.iter().any(|r| r.prefix.is_empty() && r.allocator.specs().any(|s| s.symbol == "malloc"));
+    let is_other = OTHER.markers.iter().any(|set| set.iter().all(|name| symbols.offers(name)));
+    if is_other && !names_malloc {
+        found.push(Recognised { allocator: &OTHER, prefix: String::new() });
+    }
+    found
 }
 
-fn parse(bytes: &[u8]) -> Result<ElfFile64<'_, Endianness>, FindError> {
+fn parse(bytes: &[u8]) -> Result<ElfFile64<'_, Endianness>, ExamineError> {
     let file = ElfFile64::<Endianness>::parse(bytes)?;
     match file.elf_header().e_machine(file.endian()) {
         EM_X86_64 => Ok(file),
-        machine => Err(FindError::Machine(machine.0)),
+        machine => Err(ExamineError::Machine(machine.0)),
     }
 }
 
-/// The functions that a file defines: address and size by name.
-struct FunctionSymbols<'data> {
-    by_name: BTreeMap<&'data str, BTreeSet<(Svma, u64)>>,
-    looked_at: String,
-}
-
-impl<'data> FunctionSymbols<'data> {
-    /// `.symtab` adds what `.dynsym` does not export, as in a statically linked program.
-    fn read(file: &ElfFile64<'data, Endianness>) -> Self {
-        let mut by_name = BTreeMap::<_, BTreeSet<_>>::new();
-        let mut counts = [0_usize; 2];
-        let all = file.dynamic_symbols().map(|s| (0, s)).chain(file.symbols().map(|s| (1, s)));
-        for (table, symbol) in all.filter(|(_, symbol)| is_probeable(symbol)) {
-            if let Ok(name) = symbol.name() {
-                counts[table] += 1;
-                by_name.entry(name).or_default().insert((symbol.address(), symbol.size()));
-            }
-        }
-        let looked_at = format!("{} functions of .dynsym and {} of .symtab", counts[0], counts[1]);
-        Self { by_name, looked_at }
-    }
-}
-
-/// A function that the file defines for others. Indirect functions do not qualify: their symbol is the
-/// address of the code that chooses among several.
-fn is_probeable(symbol: &ElfSymbol64<'_, '_, Endianness>) -> bool {
-    symbol.elf_symbol().st_type() == STT_FUNC && symbol.is_definition() && symbol.is_global()
+fn locate(
+    file: &ElfFile64<'_, Endianness>,
+    symbol: &str,
+    svma: Svma,
+    size: u64,
+) -> Result<AllocatorFunction, ExamineError> {
+    let (file_offset, code) = content(file, svma, size).ok_or_else(|| ExamineError::Unmapped {
+        symbol: symbol.to_owned(),
+        svma,
+        segments: file.segments().count(),
+    })?;
+    Ok(AllocatorFunction {
+        kind: FunctionKind::Free,
+        nesting: Nesting::Leaf,
+        symbol: symbol.to_owned(),
+        svma,
+        size,
+        file_offset,
+        code: code.to_vec(),
+    })
 }
 
 /// File offset and bytes of `size` bytes at `svma`.
-fn content(file: &ElfFile64<'_, Endianness>, svma: Svma, size: u64) -> Option<(u64, Vec<u8>)> {
+fn content<'data>(file: &ElfFile64<'data, Endianness>, svma: Svma, size: u64) -> Option<(u64, &'data [u8])> {
     file.segments().find_map(|segment| {
         let offset = svma.checked_sub(segment.address())?;
         let data = segment.data().ok()?;
         let rest = data.get(usize::try_from(offset).ok()?..).filter(|rest| !rest.is_empty())?;
         let length = usize::try_from(size).unwrap_or(usize::MAX).min(rest.len());
-        Some((segment.file_range().0 + offset, rest[..length].to_vec()))
+        Some((segment.file_range().0 + offset, &rest[..length]))
     })
 }
 

@@ -186,11 +186,13 @@ impl Prologue {
 /// The registers in which a function of this kind gets its arguments (System V x86-64).
 fn arguments(kind: FunctionKind) -> &'static [Register] {
     match kind {
-        FunctionKind::Malloc | FunctionKind::Free => &[Register::RDI],
-        FunctionKind::Calloc | FunctionKind::Realloc | FunctionKind::AlignedAlloc => {
-            &[Register::RDI, Register::RSI]
-        }
-        FunctionKind::ReallocArray | FunctionKind::PosixMemalign => {
+        FunctionKind::Malloc | FunctionKind::New | FunctionKind::Free => &[Register::RDI],
+        FunctionKind::Calloc
+        | FunctionKind::NewArray
+        | FunctionKind::Realloc
+        | FunctionKind::ReallocOrFree
+        | FunctionKind::AlignedAlloc => &[Register::RDI, Register::RSI],
+        FunctionKind::ReallocArray | FunctionKind::ResizeInPlace | FunctionKind::PosixMemalign => {
             &[Register::RDI, Register::RSI, Register::RDX]
         }
     }

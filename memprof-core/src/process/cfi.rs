@@ -56,6 +56,12 @@ impl Cfi {
         self.find(svma).is_some()
     }
 
+    /// Whether one entry covers the instructions at both addresses: they are of one function.
+    #[must_use]
+    pub fn same_function(&self, a: Svma, b: Svma) -> bool {
+        self.find(a).is_some_and(|fde| (fde.start..fde.end).contains(&b))
+    }
+
     /// The section that holds the rules.
     #[must_use]
     pub fn eh_frame(&self) -> &Section {

@@ -9,6 +9,7 @@
 use rustc_hash::FxHashSet;
 use thiserror::Error;
 
+use super::jvm::is_libjvm;
 use super::module::FileId;
 use crate::address::Avma;
 
@@ -116,10 +117,10 @@ impl<'a> Mapping<'a> {
         self.file.is_none() && self.name == "[uprobes]"
     }
 
-    /// Whether this is HotSpot's library.
+    /// Whether this is a JVM's library, see [`is_libjvm`].
     #[must_use]
     pub fn is_libjvm(&self) -> bool {
-        self.file.is_some() && self.path().rsplit('/').next() == Some("libjvm.so")
+        self.file.is_some() && is_libjvm(self.path())
     }
 
     fn parse(line: &'a str) -> Option<Self> {

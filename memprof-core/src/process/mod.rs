@@ -2,6 +2,7 @@
 
 pub mod cfi;
 mod elf;
+pub mod jvm;
 pub mod mappings;
 pub mod module;
 pub mod table;

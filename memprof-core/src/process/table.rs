@@ -7,12 +7,9 @@ use thiserror::Error;
 
 use super::mappings::{self, Mapping, MappingsError};
 use super::module::{FileId, Module, ModuleImage, ModuleIndex};
-use crate::input::{ProcessInfo, ProcessKey};
-use crate::stack::Frame;
-use crate::unwind::StackEnd;
+use crate::input::{Jvm, ProcessInfo};
+use crate::unwind::Unwinder;
 use crate::unwind::code::{CodeMapping, CodeOwner};
-use crate::unwind::native::NativeUnwinder;
-use memprof_common::event::AllocEvent;
 
 /// Why mappings could not be taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,8 +31,6 @@ pub enum TableError {
 #[derive(Default)]
 pub struct ProcessTable {
     modules: ModuleTable,
-    /// Every process ever added, in order of appearance.
-    infos: Vec<ProcessInfo>,
     /// Those that have not ended.
     running: FxHashMap<u32, Process>,
 }
@@ -52,14 +47,34 @@ impl ProcessTable {
         &self.modules.modules
     }
 
-    /// Adds a process, or replaces the facts of one with the same key: it has executed another
-    /// program, so its mappings are forgotten. Another key under the same tgid is a new process.
+    /// Adds a process. One with the same id goes, and its mappings are forgotten: it has ended, or executed
+    /// another program.
     pub fn add_process(&mut self, info: ProcessInfo) {
-        match self.position(info.key) {
-            Some(index) => self.infos[index].clone_from(&info),
-            None => self.infos.push(info.clone()),
+        self.running.insert(info.key.tgid, Process { info, unwinder: Unwinder::default() });
+    }
+
+    /// Adds the child of a running process, which has its parent's mappings. Without a running parent it has
+    /// none.
+    pub fn add_child(&mut self, info: ProcessInfo, parent: u32) {
+        let tgid = info.key.tgid;
+        self.add_process(info);
+        let code = self.running.get(&parent).map(|parent| parent.unwinder.code().to_vec());
+        if let Some((child, code)) = self.running.get_mut(&tgid).zip(code) {
+            child.unwinder.set_code(code);
         }
-        self.running.insert(info.key.tgid, Process { info, unwinder: NativeUnwinder::default() });
+    }
+
+    /// Says that a file is a JVM. Mappings that are set later heed it.
+    pub fn add_jvm(&mut self, file: FileId, path: &str, jvm: Jvm) {
+        if let Some(module) = self.find_module(file, path) {
+            self.modules.jvms.insert(module, Arc::new(jvm));
+        }
+    }
+
+    /// The newest module of a file, preferably under this path.
+    #[must_use]
+    pub fn find_module(&self, file: FileId, path: &str) -> Option<ModuleIndex> {
+        self.modules.find(file, path).map(|module| module.index)
     }
 
     /// Replaces what is known of a process's mappings. Modules added later are seen by the next call.
@@ -69,7 +84,9 @@ impl ProcessTable {
     pub fn set_mappings(&mut self, tgid: u32, text: &str) -> Result<(), TableError> {
         let process = self.running.get_mut(&tgid).ok_or(TableError::UnknownProcess(tgid))?;
         let maps = mappings::parse(text).map_err(|source| TableError::Mappings { tgid, source })?;
-        process.unwinder.set_code(self.modules.code(&maps));
+        let code = self.modules.code(&maps);
+        process.unwinder.set_jvm(self.modules.jvm(&code));
+        process.unwinder.set_code(code);
         Ok(())
     }
 
@@ -85,26 +102,16 @@ impl ProcessTable {
         self.running.get_mut(&tgid)
     }
 
-    /// A process has ended: what was needed to unwind its stacks is given back, its facts stay.
+    /// A process has ended: what was needed to unwind its stacks is given back.
     pub fn exit(&mut self, tgid: u32) {
         self.running.remove(&tgid);
-    }
-
-    /// Every process ever added, in order of appearance, with its last facts.
-    #[must_use]
-    pub fn processes(&self) -> &[ProcessInfo] {
-        &self.infos
-    }
-
-    fn position(&self, key: ProcessKey) -> Option<usize> {
-        self.infos.iter().position(|info| info.key == key)
     }
 }
 
 /// A running process.
 pub struct Process {
     info: ProcessInfo,
-    unwinder: NativeUnwinder,
+    unwinder: Unwinder,
 }
 
 impl Process {
@@ -114,11 +121,9 @@ impl Process {
         &self.info
     }
 
-    /// Unwinds the stack of an allocation into `frames` (emptied first), innermost frame first:
-    /// the allocator function, its caller and so on. How the stack ends is returned; an end before the
-    /// thread's entry is also the last frame.
-    pub fn unwind(&mut self, event: &AllocEvent, stack: &[u8], frames: &mut Vec<Frame>) -> StackEnd {
-        self.unwinder.unwind(event, stack, frames)
+    /// What unwinds its stacks.
+    pub fn unwinder(&mut self) -> &mut Unwinder {
+        &mut self.unwinder
     }
 }
 
@@ -128,6 +133,8 @@ struct ModuleTable {
     modules: Vec<Arc<Module>>,
     /// A file can have been rewritten in place, or be mapped under several paths.
     by_file: FxHashMap<FileId, Vec<ModuleIndex>>,
+    /// Those that are JVMs.
+    jvms: FxHashMap<ModuleIndex, Arc<Jvm>>,
 }
 
 impl ModuleTable {
@@ -170,6 +177,16 @@ impl ModuleTable {
         code
     }
 
+    /// The JVM among this code, and what to add to its addresses as linked.
+    fn jvm(&self, code: &[CodeMapping]) -> Option<(Arc<Jvm>, u64)> {
+        code.iter().find_map(|mapping| match &mapping.owner {
+            CodeOwner::Module { module, bias } => {
+                self.jvms.get(&module.index).map(|jvm| (Arc::clone(jvm), *bias))
+            }
+            CodeOwner::Java | CodeOwner::Uprobes => None,
+        })
+    }
+
     fn owner(&self, mapping: &Mapping<'_>, has_jvm: bool) -> Option<CodeOwner> {
         if mapping.is_uprobes() {
             return Some(CodeOwner::Uprobes);
@@ -192,6 +209,7 @@ fn is_same(a: &ModuleImage, b: &ModuleImage) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::ProcessKey;
     use crate::process::module::Segment;
 
     fn image(inode: u64, path: &str, build_id: &[u8]) -> ModuleImage {
@@ -251,19 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn processes_stay_in_order_of_appearance() {
+    fn an_id_stands_for_the_process_that_has_it_now() {
         let mut table = ProcessTable::default();
         table.add_process(info(5, 1, "first"));
         table.add_process(info(3, 1, "second"));
-        table.add_process(info(5, 1, "after exec"));
         table.exit(3);
+        assert!(table.get(3).is_none());
         table.add_process(info(3, 2, "another life"));
-        let comms: Vec<&str> = table.processes().iter().map(|info| info.comm.as_str()).collect();
-        assert_eq!(comms, ["after exec", "second", "another life"]);
         assert_eq!(table.get(3).map(|process| process.info().key.start_time), Some(2));
         table.exit(5);
         assert!(table.get(5).is_none() && table.get_mut(5).is_none());
-        assert_eq!(table.processes().len(), 3);
     }
 
     #[test]

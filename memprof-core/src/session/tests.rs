@@ -1,3 +1,7 @@
+mod family;
+mod maps;
+mod past;
+
 use std::borrow::Cow;
 
 use memprof_common::counter::Counter;
@@ -8,8 +12,9 @@ use super::*;
 use crate::encode::{flamegraph, folded, pprof, report::Report, table};
 use crate::input::ProcessKey;
 use crate::process::module::{FileId, ModuleImage, Segment};
-use crate::profile::{Ages, Profile, ValueKind};
+use crate::profile::{Profile, ValueKind};
 use crate::recording::{RecordingReader, RecordingWriter};
+use crate::stack::{end_of, thread_of};
 use crate::symbols::SymbolizedFrame;
 
 const MAPS: &str = "400000-410000 r-xp 00000000 08:01 77 /tmp/leak\n";
@@ -22,28 +27,30 @@ fn header(kind: EventKind, tgid: u32, time: u64) -> Vec<u8> {
 
 /// A block allocated by the code at `ip`.
 #[derive(Clone, Copy)]
-struct Alloc {
-    address: u64,
-    size: u64,
-    probability: u64,
-    replaces: u64,
-    ip: u64,
+pub(super) struct Alloc {
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) probability: u64,
+    pub(super) replaces: u64,
+    pub(super) ip: u64,
 }
 
-const BLOCK: Alloc = Alloc { address: 0x1000, size: 100, probability: CERTAIN, replaces: 0, ip: 0x40_0100 };
+pub(super) const BLOCK: Alloc =
+    Alloc { address: 0x1000, size: 100, probability: CERTAIN, replaces: 0, ip: 0x40_0100 };
 
-fn alloc(tgid: u32, time: u64, block: Alloc) -> Input<'static> {
+pub(super) fn alloc(tgid: u32, time: u64, block: Alloc) -> Input<'static> {
     let mut bytes = header(EventKind::Alloc, tgid, time);
     for field in [block.address, block.size, block.probability, 0x40_0010, block.replaces] {
         bytes.extend(field.to_ne_bytes());
     }
     bytes.extend([0u8; 56]);
+    bytes.extend(*b"worker\0\0\0\0\0\0\0\0\0\0");
     bytes.extend(block.ip.to_ne_bytes());
     bytes.resize(size_of::<AllocEvent>(), 0);
     Input::Event(Cow::Owned(bytes))
 }
 
-fn free(tgid: u32, time: u64, address: u64, allocated_at: u64) -> Input<'static> {
+pub(super) fn free(tgid: u32, time: u64, address: u64, allocated_at: u64) -> Input<'static> {
     let mut bytes = header(EventKind::Free, tgid, time);
     bytes.extend(address.to_ne_bytes());
     bytes.extend(allocated_at.to_ne_bytes());
@@ -63,7 +70,7 @@ fn mappings(tgid: u32) -> Input<'static> {
     Input::Mappings { tgid, text: MAPS.into() }
 }
 
-fn beginning() -> Vec<Input<'static>> {
+pub(super) fn beginning() -> Vec<Input<'static>> {
     let run = RunInfo { version: "0.1.0".into(), sample_interval: 1, started_at: 500, ..RunInfo::default() };
     let module = ModuleImage {
         file: FileId { major: 8, minor: 1, inode: 77 },
@@ -77,13 +84,13 @@ fn beginning() -> Vec<Input<'static>> {
     vec![Input::Run(run), process(12, 1, "leak"), Input::Module(module), mappings(12)]
 }
 
-fn feed(session: &mut Session, inputs: impl IntoIterator<Item = Input<'static>>) {
+pub(super) fn feed(session: &mut Session, inputs: impl IntoIterator<Item = Input<'static>>) {
     for input in inputs {
         assert_eq!(session.ingest(&input), Ingested::Done);
     }
 }
 
-fn session(inputs: impl IntoIterator<Item = Input<'static>>) -> Session {
+pub(super) fn session(inputs: impl IntoIterator<Item = Input<'static>>) -> Session {
     let mut session = Session::new();
     feed(&mut session, beginning());
     feed(&mut session, inputs);
@@ -93,6 +100,11 @@ fn session(inputs: impl IntoIterator<Item = Input<'static>>) -> Session {
 fn in_use(profile: &Profile) -> (f64, f64) {
     let totals = profile.totals();
     (totals.in_use.bytes, totals.in_use.objects)
+}
+
+/// Ages of the first site's oldest and youngest block.
+fn span(profile: &Profile) -> Option<(u64, u64)> {
+    profile.sites[0].ages.map(|ages| (ages.oldest, ages.youngest))
 }
 
 #[test]
@@ -107,7 +119,7 @@ fn counts_blocks_by_site() {
         free(12, 1400, 0x1000, 1000),
         alloc(99, 1500, BLOCK),
         Input::Event(Cow::Borrowed(b"no event")),
-        Input::Counters([2; Counter::COUNT]),
+        Input::Counters(vec![2; Counter::COUNT]),
         Input::RecordingLost { inputs: 4 },
     ]);
     let profile = session.snapshot(0);
@@ -127,12 +139,31 @@ fn unknown_code_asks_for_mappings_and_leaves_no_trace() {
     let mut session = session([alloc(12, 1000, BLOCK)]);
     let before = session.snapshot(0);
     let Input::Event(event) = alloc(12, 2000, Alloc { ip: 0x90_0000, ..BLOCK }) else { unreachable!() };
-    assert_eq!(session.ingest_event(&event, false), Ingested::NeedsMappings { tgid: 12 });
+    assert_eq!(
+        session.ingest_event(&event, false, &mut RecordedMemory::default()),
+        Ingested::NeedsMappings { tgid: 12, address: 0x90_0000 }
+    );
     assert_eq!(session.snapshot(0), before);
-    assert_eq!(session.ingest_event(&event, true), Ingested::Done);
+    assert_eq!(session.ingest_event(&event, true, &mut RecordedMemory::default()), Ingested::Done);
     let after = session.snapshot(0);
     assert_eq!(after.coverage.samples, 2);
     assert!(after.sites.iter().any(|s| s.stack.last() == Some(&Frame::Truncated(Truncation::UnknownCode))));
+}
+
+#[test]
+fn threads_are_told_apart_when_asked_for() {
+    let threads = |mut session: Session| {
+        feed(&mut session, beginning().into_iter().chain([alloc(12, 1000, BLOCK)]));
+        let profile = session.snapshot(0);
+        let name =
+            thread_of(&profile.sites[0].stack).map(|name| profile.threads.get(name).map(str::to_owned));
+        (name, end_of(&profile.sites[0].stack))
+    };
+    let (name, end) = threads(Session::new());
+    assert_eq!(name, None);
+    let mut session = Session::new();
+    session.tell_threads();
+    assert_eq!(threads(session), (Some(Some("worker".into())), end));
 }
 
 #[test]
@@ -143,7 +174,7 @@ fn a_block_whose_free_was_missed_is_replaced() {
         alloc(12, 3000, Alloc { address: 0x5000, size: 1, replaces: 900, ..BLOCK }),
     ]);
     assert_eq!(in_use(&session.snapshot(0)), (65.0, 2.0));
-    assert_eq!(session.losses.unknown_frees, 0);
+    assert_eq!(session.quality.losses.unknown_frees, 0);
 }
 
 #[test]
@@ -155,7 +186,10 @@ fn exec_empties_the_live_table_and_forgets_mappings() {
     assert_eq!(profile.losses.foreign_events, 1);
     let event = alloc(12, 3000, BLOCK);
     let Input::Event(bytes) = &event else { unreachable!() };
-    assert_eq!(session.ingest_event(bytes, false), Ingested::NeedsMappings { tgid: 12 });
+    assert_eq!(
+        session.ingest_event(bytes, false, &mut RecordedMemory::default()),
+        Ingested::NeedsMappings { tgid: 12, address: BLOCK.ip }
+    );
     feed(&mut session, [process(12, 1, "next"), mappings(12), event]);
     let profile = session.snapshot(0);
     assert_eq!(in_use(&profile), (100.0, 1.0));
@@ -181,10 +215,7 @@ fn an_ended_process_keeps_what_it_held() {
     assert_eq!(profile.taken_at, 9000);
     assert_eq!(profile.ended, [0]);
     assert_eq!(profile.processes.iter().map(|p| p.comm.as_str()).collect::<Vec<_>>(), ["leak", "later"]);
-    assert_eq!(
-        (profile.sites[0].process, profile.sites[0].ages),
-        (0, Some(Ages { oldest: 3000, youngest: 3000 }))
-    );
+    assert_eq!((profile.sites[0].process, span(&profile)), (0, Some((3000, 3000))));
     assert_eq!(profile.losses.foreign_events, 4);
     assert_eq!(profile.losses.repaired_frees, 0);
 }
@@ -205,7 +236,7 @@ fn blocks_that_the_kernel_no_longer_holds_are_freed() {
         Input::LiveBlocks(vec![(12, 0x2000, 1100), (12, 0x3000, 1), (99, 0x3000, 1200)]),
     ]);
     assert_eq!(in_use(&session.snapshot(0)), (1.0, 1.0));
-    assert_eq!(session.losses.repaired_frees, 2);
+    assert_eq!(session.quality.losses.repaired_frees, 2);
 }
 
 #[test]
@@ -215,15 +246,15 @@ fn the_minimum_age_leaves_out_young_blocks() {
     let profile = session.snapshot(2000);
     assert_eq!(in_use(&profile), (100.0, 1.0));
     assert_eq!(profile.totals().allocated.bytes, 101.0);
-    assert_eq!(profile.sites[0].ages, Some(Ages { oldest: 5000, youngest: 5000 }));
-    assert_eq!(session.snapshot(1000).sites[0].ages, Some(Ages { oldest: 5000, youngest: 1000 }));
+    assert_eq!(span(&profile), Some((5000, 5000)));
+    assert_eq!(span(&session.snapshot(1000)), Some((5000, 1000)));
 }
 
 #[test]
 fn unreadable_or_foreign_mappings_are_counted() {
     let bad = |tgid| Input::Mappings { tgid, text: "what is this".into() };
     let session = session([bad(12), bad(99)]);
-    assert_eq!((session.losses.undecodable_events, session.losses.foreign_events), (1, 1));
+    assert_eq!((session.quality.losses.undecodable_events, session.quality.losses.foreign_events), (1, 1));
 }
 
 /// A busy run of several processes, with names.
@@ -272,7 +303,7 @@ fn all_outputs(inputs: &[Input<'_>]) -> Vec<Vec<u8>> {
         serde_json::to_vec(&Report::new(&profile, symbols)).unwrap(),
         table::encode(&profile, symbols, 10).into_bytes(),
     ];
-    for kind in ValueKind::ALL {
+    for kind in ValueKind::SAMPLE_TYPES {
         outputs.push(folded::encode(&profile, symbols, kind).into_bytes());
         outputs.push(flamegraph::encode(&profile, symbols, kind).unwrap());
         outputs.push(pprof::encode(&profile, symbols, kind).unwrap());

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::estimate::Estimate;
 use crate::input::ProcessInfo;
 use crate::live::ProcessIndex;
 
@@ -12,6 +13,21 @@ pub(super) struct Life {
     pub(super) info: ProcessInfo,
     /// `CLOCK_MONOTONIC` nanoseconds at its end, once it has ended.
     pub(super) ended_at: Option<u64>,
+    /// Where it comes from, when another watched process started it.
+    pub(super) birth: Option<Birth>,
+}
+
+/// How a child came to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Birth {
+    /// Its parent.
+    pub(super) parent: ProcessIndex,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) forked_at: u64,
+    /// What the parent had in use, unless an exec has dropped the copy of it.
+    pub(super) inherited: Estimate,
+    /// When the child's probes were in place.
+    pub(super) probes_at: Option<u64>,
 }
 
 /// Every process that is or was watched, in the order in which it came.
@@ -35,8 +51,14 @@ impl Watched {
             life.ended_at = Some(now);
         }
         let index = u32::try_from(self.lives.len()).expect("fewer than 2^32 processes are watched");
-        self.lives.push(Life { info, ended_at: None });
+        self.lives.push(Life { info, ended_at: None, birth: None });
         self.current.insert(tgid, ProcessIndex(index));
+    }
+
+    /// The life that the running process with this id has, to be changed.
+    pub(super) fn current_mut(&mut self, tgid: u32) -> Option<&mut Life> {
+        let &ProcessIndex(index) = self.current.get(&tgid)?;
+        self.lives.get_mut(index as usize)
     }
 
     /// The running process with this id.

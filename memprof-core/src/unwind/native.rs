@@ -1,13 +1,11 @@
-//! The unwinder of one process: from the registers of an allocation to its frames.
+//! Whose code an address of one process is, and steps over frames of modules' code.
 //!
-//! A step is taken only when everything that it relies on has been checked. Per frame:
+//! A step is taken only when everything that it relies on has been checked:
 //!
 //! ```text
-//! pc ─► whose code? ─┬─ nobody's / [uprobes] ─► truncated
-//!                    ├─ Java ─► end
-//!                    └─ a module's ─► frame ─► its rule ─┬─ none ─► truncated
-//!                                                        ├─ thread entry ─► complete
-//!                                                        └─ step ─► new pc, stack pointer checked ─► …
+//! pc ─► place ─► its rule ─┬─ none ─► truncated
+//!                          ├─ thread entry ─► complete
+//!                          └─ step ─► new pc, stack pointer checked
 //! ```
 
 use std::sync::Arc;
@@ -15,14 +13,13 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{Error, FrameAddress, Unwinder as _};
 use gimli::UnwindContext;
-use memprof_common::event::{AllocEvent, Registers};
+use memprof_common::event::Registers;
 use rustc_hash::FxHashMap;
 
 use super::code::{CodeMapping, CodeOwner, framehop_knows, framehop_module};
 use super::general::{self, FrameRegisters};
 use super::rule::{REGISTERS, Row, Rule, SAVED_REGISTERS};
 use super::snapshot::Snapshot;
-use super::{MAX_FRAMES, StackEnd};
 use crate::address::{Avma, CodeAddressKind};
 use crate::process::module::ModuleIndex;
 use crate::stack::{Frame, Truncation};
@@ -38,30 +35,50 @@ const RULE_CACHES: u64 = 8;
 /// Entries of one rule cache.
 const RULE_CACHE_LEN: u64 = 509;
 
-/// What is known of a code address, and how to step over a frame there.
+/// What is known of a code address.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    Code { module: ModuleIndex, mapping: usize, bias: u64, rule: Rule },
+pub(super) enum Place {
+    Module(ModulePlace),
     Java,
     Uprobes,
     Unknown,
 }
 
+/// Code of a module, and how to step over a frame there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ModulePlace {
+    module: ModuleIndex,
+    mapping: usize,
+    bias: u64,
+    rule: Rule,
+}
+
+impl ModulePlace {
+    /// The frame of a live address here.
+    pub(super) fn frame(&self, address: FrameAddress) -> Frame {
+        let kind = match address {
+            FrameAddress::InstructionPointer(_) => CodeAddressKind::InstructionPointer,
+            FrameAddress::ReturnAddress(_) => CodeAddressKind::ReturnAddress,
+        };
+        Frame::Code { module: self.module, svma: address.address().wrapping_sub(self.bias), kind }
+    }
+}
+
 /// Where unwinding is: a code address and the registers of its frame.
-struct Cursor {
-    address: FrameAddress,
-    registers: FrameRegisters,
+pub(super) struct Cursor {
+    pub(super) address: FrameAddress,
+    pub(super) registers: FrameRegisters,
 }
 
 /// What a step leads to.
-enum Step {
+pub(super) enum Step {
     Caller(Cursor),
     Entry,
 }
 
-/// Unwinds the stacks of one process.
+/// The modules' code of one process.
 #[derive(Default)]
-pub struct NativeUnwinder {
+pub(super) struct NativeUnwinder {
     /// Ascending, without overlaps.
     code: Vec<CodeMapping>,
     framehop: UnwinderX86_64<Arc<[u8]>>,
@@ -74,7 +91,7 @@ pub struct NativeUnwinder {
 
 impl NativeUnwinder {
     /// Replaces what is known of the process's code: executable mappings by ascending address.
-    pub fn set_code(&mut self, code: Vec<CodeMapping>) {
+    pub(super) fn set_code(&mut self, code: Vec<CodeMapping>) {
         if code == self.code {
             return;
         }
@@ -91,61 +108,23 @@ impl NativeUnwinder {
         self.code = code;
     }
 
-    /// Unwinds the stack of an allocation into `frames` (emptied first), innermost frame first.
-    pub fn unwind(&mut self, event: &AllocEvent, stack: &[u8], frames: &mut Vec<Frame>) -> StackEnd {
-        frames.clear();
-        frames.push(self.function_frame(event.function));
-        let end = self.walk(event, &Snapshot::new(event, stack), frames);
-        match end {
-            StackEnd::Complete => {}
-            StackEnd::Java => frames.push(Frame::Java),
-            StackEnd::Truncated(reason) => frames.push(Frame::Truncated(reason)),
-        }
-        end
+    /// What is known of the process's code.
+    pub(super) fn code(&self) -> &[CodeMapping] {
+        &self.code
     }
 
-    /// The allocator function: it has returned, so it is no part of the stack any more.
-    fn function_frame(&mut self, function: Avma) -> Frame {
-        match self.place(function) {
-            Place::Code { module, bias, .. } => Frame::Code {
-                module,
-                svma: function.wrapping_sub(bias),
-                kind: CodeAddressKind::InstructionPointer,
-            },
-            Place::Java | Place::Uprobes | Place::Unknown => Frame::Unmapped(function),
-        }
-    }
-
-    fn walk(&mut self, event: &AllocEvent, snapshot: &Snapshot<'_>, frames: &mut Vec<Frame>) -> StackEnd {
-        let Some(address) = FrameAddress::from_return_address(event.registers.ip) else {
-            return StackEnd::Truncated(Truncation::UnwindFailed);
-        };
-        let mut cursor = Cursor { address, registers: first_registers(&event.registers) };
-        loop {
-            if frames.len() >= MAX_FRAMES {
-                return StackEnd::Truncated(Truncation::TooDeep);
-            }
-            let (module, mapping, bias, rule) = match self.place(cursor.address.address_for_lookup()) {
-                Place::Code { module, mapping, bias, rule } => (module, mapping, bias, rule),
-                Place::Java => return StackEnd::Java,
-                Place::Uprobes => return StackEnd::Truncated(Truncation::HijackedReturn),
-                Place::Unknown => {
-                    frames.push(Frame::Unmapped(cursor.address.address()));
-                    return StackEnd::Truncated(Truncation::UnknownCode);
-                }
-            };
-            frames.push(code_frame(module, bias, cursor.address));
-            let step = match rule {
-                Rule::Entry => return StackEnd::Complete,
-                Rule::Missing => Err(Truncation::NoUnwindInfo),
-                Rule::Ordinary { from_rbp, saved } => self.ordinary_step(cursor, from_rbp, saved, snapshot),
-                Rule::General => self.general_step(&cursor, mapping, bias, snapshot),
-            };
-            cursor = match step {
-                Ok(Step::Caller(caller)) => caller,
-                Ok(Step::Entry) => return StackEnd::Complete,
-                Err(reason) => return StackEnd::Truncated(reason),
-            };
+    /// Steps over a frame of a module's code.
+    pub(super) fn step(
+        &mut self,
+        cursor: Cursor,
+        place: ModulePlace,
+        snapshot: &Snapshot<'_>,
+    ) -> Result<Step, Truncation> {
+        match place.rule {
+            Rule::Entry => Ok(Step::Entry),
+            Rule::Missing => Err(Truncation::NoUnwindInfo),
+            Rule::Ordinary { from_rbp, saved } => self.ordinary_step(cursor, from_rbp, saved, snapshot),
+            Rule::General => self.general_step(&cursor, place, snapshot),
         }
     }
 
@@ -188,14 +167,13 @@ impl NativeUnwinder {
     fn general_step(
         &mut self,
         cursor: &Cursor,
-        mapping: usize,
-        bias: u64,
+        place: ModulePlace,
         snapshot: &Snapshot<'_>,
     ) -> Result<Step, Truncation> {
-        let CodeOwner::Module { module, .. } = &self.code[mapping].owner else {
+        let CodeOwner::Module { module, .. } = &self.code[place.mapping].owner else {
             return Err(Truncation::NoUnwindInfo);
         };
-        let svma = cursor.address.address_for_lookup().wrapping_sub(bias);
+        let svma = cursor.address.address_for_lookup().wrapping_sub(place.bias);
         let row = module
             .cfi()
             .and_then(|cfi| Row::find(cfi, svma, &mut self.context))
@@ -221,7 +199,7 @@ impl NativeUnwinder {
 
     /// What is known of the code at a lookup address.
     #[inline]
-    fn place(&mut self, lookup: Avma) -> Place {
+    pub(super) fn place(&mut self, lookup: Avma) -> Place {
         if let Some(place) = self.places.get(&lookup) {
             return *place;
         }
@@ -251,7 +229,7 @@ impl NativeUnwinder {
         let framehop = framehop_knows(module, bias, lookup);
         let row = module.cfi().and_then(|cfi| Row::find(cfi, svma, &mut self.context));
         let rule = row.map_or(Rule::Missing, |row| row.rule(framehop));
-        Place::Code { module: module.index, mapping: index, bias, rule }
+        Place::Module(ModulePlace { module: module.index, mapping: index, bias, rule })
     }
 
     /// A lookup address in no mapping, with the mapping `next` the first one above it. The trampoline
@@ -268,16 +246,8 @@ impl NativeUnwinder {
     }
 }
 
-fn code_frame(module: ModuleIndex, bias: u64, address: FrameAddress) -> Frame {
-    let kind = match address {
-        FrameAddress::InstructionPointer(_) => CodeAddressKind::InstructionPointer,
-        FrameAddress::ReturnAddress(_) => CodeAddressKind::ReturnAddress,
-    };
-    Frame::Code { module, svma: address.address().wrapping_sub(bias), kind }
-}
-
-/// The registers of the caller of the allocator function, right after the return.
-fn first_registers(registers: &Registers) -> FrameRegisters {
+/// The registers that a snapshot begins with.
+pub(super) fn first_registers(registers: &Registers) -> FrameRegisters {
     let mut values = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
     let saved = [registers.bx, registers.r12, registers.r13, registers.r14, registers.r15];
     for (number, value) in SAVED_REGISTERS.into_iter().zip(saved) {
@@ -287,7 +257,7 @@ fn first_registers(registers: &Registers) -> FrameRegisters {
 }
 
 /// A caller's frame lies above the callee's, and its start in the snapshot.
-fn check_progress(sp: Avma, caller_sp: Avma, snapshot: &Snapshot<'_>) -> Result<(), Truncation> {
+pub(super) fn check_progress(sp: Avma, caller_sp: Avma, snapshot: &Snapshot<'_>) -> Result<(), Truncation> {
     if caller_sp <= sp {
         Err(Truncation::NoProgress)
     } else if snapshot.holds(caller_sp) {

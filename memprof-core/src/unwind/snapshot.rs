@@ -1,7 +1,7 @@
 //! The copied part of a stack: the only memory that unwinding may read.
 
 use memprof_common::event::{
-    AllocEvent, HOLE_WORDS, HijackedReturn, STACK_FAULTED, STACK_LIMITED, STACK_PIECE,
+    HOLE_WORDS, HijackedReturn, STACK_FAULTED, STACK_LIMITED, STACK_PIECE, StackSnapshot,
 };
 
 use crate::address::Avma;
@@ -16,7 +16,7 @@ pub(crate) struct Unreadable(pub(crate) Avma);
 pub(crate) struct Snapshot<'a> {
     start: Avma,
     bytes: &'a [u8],
-    /// Pieces that could not be read, as in the event.
+    /// Pieces that could not be read, as in the event's snapshot.
     holes: &'a [u64; HOLE_WORDS],
     /// Read instead of what the uretprobes left in these slots. The copy itself stays as it came.
     hijacked: &'a [HijackedReturn],
@@ -24,14 +24,14 @@ pub(crate) struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    pub(crate) fn new(event: &'a AllocEvent, bytes: &'a [u8]) -> Self {
-        let used = event.hijacked.len().min(event.hijacked_len as usize);
+    pub(crate) fn new(copied: &'a StackSnapshot, bytes: &'a [u8]) -> Self {
+        let used = copied.hijacked.len().min(copied.hijacked_len as usize);
         Self {
-            start: event.stack_start,
+            start: copied.start,
             bytes,
-            holes: &event.holes,
-            hijacked: &event.hijacked[..used],
-            flags: event.stack_flags,
+            holes: &copied.holes,
+            hijacked: &copied.hijacked[..used],
+            flags: copied.flags,
         }
     }
 

@@ -5,16 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use memprof_common::event::{AllocEvent, EventHeader, EventKind, HOLE_WORDS, HijackedReturn, Registers};
+use memprof_common::event::{
+    AllocEvent, COMM_LEN, EventHeader, EventKind, HOLE_WORDS, HijackedReturn, Registers, StackSnapshot,
+};
 use memprof_common::function::FunctionKind;
 use memprof_common::sampling::CERTAIN;
 use memprof_core::address::Avma;
 use memprof_core::input::{ProcessInfo, ProcessKey};
+use memprof_core::java::JavaMethods;
+use memprof_core::memory::{ProcessMemory, RecordedMemory};
 use memprof_core::process::mappings::{self, code_files};
 use memprof_core::process::module::{Module, ModuleImage, parse_elf};
-use memprof_core::process::table::ProcessTable;
-use memprof_core::stack::Frame;
-use memprof_core::unwind::StackEnd;
+use memprof_core::process::table::{Process, ProcessTable};
+use memprof_core::stack::{Frame, StackBuffer};
+use memprof_core::unwind::{JavaContext, StackEnd};
 use object::{Object as _, ObjectSymbol as _};
 
 pub(crate) const TGID: u32 = 77;
@@ -89,13 +93,28 @@ impl Scenario {
     }
 
     pub(crate) fn unwind_with(&self, mut table: ProcessTable) -> Unwound {
-        let mut frames = vec![Frame::Java; 3];
         let process = table.get_mut(TGID).expect("the process runs");
-        let end = process.unwind(&self.event, &self.stack, &mut frames);
-        let mut again = Vec::new();
-        assert_eq!(process.unwind(&self.event, &self.stack, &mut again), end);
-        assert_eq!(again, frames, "the same with warm caches");
+        let mut buffer = StackBuffer::default();
+        (0..3).for_each(|_| buffer.push(Frame::Java));
+        let end = self.unwind_in(process, self.stack.len(), &mut buffer);
+        let mut again = StackBuffer::default();
+        assert_eq!(self.unwind_in(process, self.stack.len(), &mut again), end);
+        assert_eq!(again.frames(), buffer.frames(), "the same with warm caches");
+        let frames = buffer.frames().to_vec();
         Unwound { frames, end, modules: table.modules().to_vec(), maps: self.maps.clone() }
+    }
+
+    /// Unwinds the first `len` bytes of the stack.
+    pub(crate) fn unwind_in(&self, process: &mut Process, len: usize, out: &mut StackBuffer) -> StackEnd {
+        let mut methods = JavaMethods::default();
+        let mut no_memory = RecordedMemory::default();
+        let mut context = JavaContext {
+            memory: ProcessMemory::new(&mut no_memory, TGID),
+            methods: &mut methods,
+            time: self.event.header.time,
+        };
+        let function = Some(self.event.function);
+        process.unwinder().unwind(function, &self.event.stack, &self.stack[..len], &mut context, out)
     }
 
     /// Where in the stack the return address of the frame at `depth` (0 = the allocator's caller) stands.
@@ -110,10 +129,10 @@ impl Scenario {
     }
 
     pub(crate) fn hijack(&mut self, offset: usize, original: u64) {
-        let used = self.event.hijacked_len as usize;
-        let slot = self.event.registers.sp + offset as u64;
-        self.event.hijacked[used] = HijackedReturn { slot, original };
-        self.event.hijacked_len += 1;
+        let used = self.event.stack.hijacked_len as usize;
+        let slot = self.event.stack.registers.sp + offset as u64;
+        self.event.stack.hijacked[used] = HijackedReturn { slot, original };
+        self.event.stack.hijacked_len += 1;
     }
 }
 
@@ -125,14 +144,17 @@ fn event(registers: Registers, function: Avma, stack_len: usize) -> AllocEvent {
         probability: CERTAIN,
         function,
         replaces: 0,
-        function_kind: FunctionKind::Malloc as u32,
-        stack_flags: 0,
-        stack_len: u32::try_from(stack_len).expect("a small stack"),
-        hijacked_len: 0,
-        stack_start: registers.sp,
-        holes: [0; HOLE_WORDS],
-        registers,
-        hijacked: [HijackedReturn::default(); 8],
+        stack: StackSnapshot {
+            kind: FunctionKind::Malloc as u32,
+            flags: 0,
+            len: u32::try_from(stack_len).expect("a small stack"),
+            hijacked_len: 0,
+            start: registers.sp,
+            holes: [0; HOLE_WORDS],
+            comm: [0; COMM_LEN],
+            registers,
+            hijacked: [HijackedReturn::default(); 8],
+        },
     }
 }
 
@@ -161,7 +183,11 @@ impl Unwound {
                 Some(mapping.start + (offset - mapping.offset))
             }
             Frame::Unmapped(address) => Some(address),
-            Frame::Java | Frame::Truncated(_) => None,
+            Frame::Java
+            | Frame::Truncated(_)
+            | Frame::JavaMethod { .. }
+            | Frame::FrozenFrames
+            | Frame::Thread(_) => None,
         };
         self.frames[1..].iter().filter_map(live).collect()
     }

@@ -2,17 +2,17 @@
 
 use core::ffi::c_void;
 
-use memprof_common::counter::Counter;
+use memprof_common::function::FunctionKind;
 use memprof_common::live::LiveKey;
 
 use super::{pid_tgid, registers};
 use crate::maps::LIVE;
-use crate::{counter, emit};
+use crate::{counter, emit, live};
 
 /// A block is about to be freed.
 #[inline(always)]
 pub(crate) fn entry(ctx: *mut c_void) -> u32 {
-    counter::count(Counter::FreeCalls);
+    counter::count_call(FunctionKind::Free);
     let pid_tgid = pid_tgid();
     let address = registers(ctx).rdi;
     if let Some(allocated_at) = take(pid_tgid, address) {
@@ -28,6 +28,5 @@ pub(crate) fn take(pid_tgid: u64, address: u64) -> Option<u64> {
     // SAFETY: the value is copied at once; only this block's owner removes it, so it is not reused
     // meanwhile unless the program frees a block twice, which glibc ends by abort().
     let allocated_at = unsafe { LIVE.get(key) }?.allocated_at;
-    LIVE.remove(key).ok()?;
-    Some(allocated_at)
+    live::remove(key).then_some(allocated_at)
 }

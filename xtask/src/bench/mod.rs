@@ -1,18 +1,27 @@
 //! `cargo xtask bench overhead`: what a malloc+free pair costs under memprof, beside probes that do
 //! nothing at the same places (the floor) and beside bcc's memleak.
 //!
+//! `cargo xtask bench tables`: what the live tables cost, see there.
+//!
+//! `cargo xtask bench java` and `soak`: a JVM, see there.
+//!
 //! All cases are measured in turn, several rounds in one run, each between two measurements of the
 //! bare loop. The loop runs on a private copy of the C library: uprobes go by inode, so tracers of
 //! other processes on the machine cannot disturb it.
 
+mod java;
 mod memleak;
+mod recording;
+mod tables;
 mod target;
 mod tracer;
 
 use std::fmt::Write;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use self::memleak::Memleak;
 use self::target::PairLoop;
@@ -42,6 +51,24 @@ enum Bench {
         #[arg(long)]
         no_memleak: bool,
     },
+    /// Memory per live block, events per second, their lag, and the cost of a lookup
+    Tables {
+        /// Rounds of the lookup
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
+    /// Microseconds per stack with Java frames, the agent's CPU time, and gaps in the target
+    Java {
+        /// Rounds of the steady load
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
+    /// A JVM that redeploys its classes, recorded for long: memory of the agent, ends of the stacks
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+        minutes: u32,
+    },
 }
 
 /// A case of the benchmark and its measurements, in nanoseconds per pair.
@@ -63,16 +90,36 @@ const REPEATS: u32 = 9;
 
 /// Runs the benchmark and prints its table.
 pub(crate) fn run(args: &BenchArgs, workspace: &Workspace, report: &Report) -> Result<()> {
-    let Bench::Overhead { rounds, no_memleak } = args.bench;
     if !is_root() {
         anyhow::bail!("the benchmark attaches probes: run it as root");
     }
     setup::ensure(Mode::Install, Purpose::Test, report)?;
     let agent = agent::build(true, workspace, report)?;
+    match args.bench {
+        Bench::Overhead { rounds, no_memleak } => overhead(&agent, workspace, rounds, no_memleak, report),
+        Bench::Tables { rounds } => {
+            print!("{}", tables::run(&agent, workspace, rounds, report)?);
+            Ok(())
+        }
+        Bench::Java { rounds } => {
+            print!("{}", java::run(&agent, workspace, rounds, report)?);
+            Ok(())
+        }
+        Bench::Soak { minutes } => java::soak(&agent, workspace, minutes),
+    }
+}
+
+fn overhead(
+    agent: &Path,
+    workspace: &Workspace,
+    rounds: u32,
+    no_memleak: bool,
+    report: &Report,
+) -> Result<()> {
     let mut cases = vec![
-        Case::new("floor: empty probe pair", Tracer::floor(&agent), CASE_PAIRS),
-        Case::new("memprof, nothing sampled (1 GiB)", Tracer::record(&agent, "1GiB"), CASE_PAIRS),
-        Case::new("memprof, default (512 KiB)", Tracer::record(&agent, "512KiB"), CASE_PAIRS),
+        Case::new("floor: empty probe pair", Tracer::floor(agent), CASE_PAIRS),
+        Case::new("memprof, nothing sampled (1 GiB)", Tracer::record(agent, "1GiB"), CASE_PAIRS),
+        Case::new("memprof, default (512 KiB)", Tracer::record(agent, "512KiB"), CASE_PAIRS),
     ];
     if !no_memleak {
         let memleak = Memleak::prepare(workspace, report)?;
@@ -100,6 +147,11 @@ impl Case {
     fn new(name: &'static str, tracer: Tracer, pairs: u32) -> Self {
         Self { name, tracer, pairs, nanoseconds: Vec::new() }
     }
+}
+
+/// A number of the agent's report.
+fn number(report: &Value, pointer: &str) -> Result<f64> {
+    report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report has no {pointer}"))
 }
 
 /// Minimum and median.

@@ -57,6 +57,12 @@ impl PairLoop {
         self.line()?.split(' ').map(|word| word.parse().context("reading the loop's figures")).collect()
     }
 
+    /// Makes it allocate further blocks of `size` bytes and keep them.
+    pub(crate) fn keep(&mut self, blocks: u32, size: u32) -> Result<()> {
+        writeln!(self.stdin, "-{blocks} {size}").context("asking the loop to allocate")?;
+        self.line().map(drop)
+    }
+
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line).context("reading from the loop")? == 0 {

@@ -36,7 +36,9 @@ impl Tracer {
         Self {
             program: agent.to_owned(),
             before_pid: vec!["record".into(), "--pid".into()],
-            after_pid: vec!["--duration".into(), "1h".into(), "--sample-interval".into(), interval.into()],
+            after_pid: ["--duration", "1h", "--max-overhead", "none", "--sample-interval", interval]
+                .map(Into::into)
+                .into(),
             environment: Vec::new(),
             ready: ("memprof: recording", false),
         }

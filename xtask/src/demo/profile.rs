@@ -37,6 +37,9 @@ struct Frame {
     function: Option<String>,
     module: Option<String>,
     offset: Option<String>,
+    /// How a Java frame was run.
+    #[serde(default)]
+    kinds: Vec<String>,
 }
 
 impl Profile {
@@ -86,16 +89,16 @@ impl Sum {
 }
 
 impl Site {
-    /// The innermost callers of the allocator, innermost first, and the mark of Java code above them.
+    /// The innermost callers of the allocator, innermost first, and the program's own Java method above them.
     fn name(&self) -> String {
         let callers = || self.frames.iter().skip_while(|frame| frame.is_allocator());
         let mut names: Vec<String> = callers().take(NAMING_FRAMES).map(Frame::name).collect();
         let rest = || callers().skip(NAMING_FRAMES);
-        if let Some(java) = rest().position(Frame::is_java) {
-            if java > 0 {
+        if let Some((between, method)) = rest().enumerate().find(|(_, frame)| frame.is_own_java()) {
+            if between > 0 {
                 names.push("…".into());
             }
-            names.push("[java]".into());
+            names.push(method.name());
         } else if rest().next().is_some() {
             names.push("…".into());
         }
@@ -108,8 +111,11 @@ impl Frame {
         self.function.as_deref().is_some_and(|function| ALLOCATORS.contains(&function))
     }
 
-    fn is_java(&self) -> bool {
-        self.function.as_deref() == Some("[java]")
+    /// Whether it is a Java method that is not of the class library.
+    fn is_own_java(&self) -> bool {
+        const LIBRARY: [&str; 4] = ["java.", "javax.", "jdk.", "sun."];
+        let is_method = self.kinds.iter().any(|kind| kind != "stub");
+        is_method && self.function.as_ref().is_some_and(|name| !LIBRARY.iter().any(|p| name.starts_with(p)))
     }
 
     fn name(&self) -> String {
@@ -142,13 +148,20 @@ mod tests {
         format!(r#"{{"function": "{name}", "module": "/lib/x.so", "offset": "0x1", "inlined": false}}"#)
     }
 
+    fn java(name: &str) -> String {
+        format!(r#"{{"function": "{name}", "module": null, "offset": null, "kinds": ["C1", "C2"]}}"#)
+    }
+
     #[test]
     fn names_the_biggest_site() {
-        let frames = ["malloc", "deflateInit2_", "Java_java_util_zip_Deflater_init", "[java]"].map(frame);
+        let native = ["malloc", "deflateInit2_", "Java_java_util_zip_Deflater_init"].map(frame);
+        let methods =
+            ["java.util.zip.Deflater.init", "java.util.zip.Deflater.<init>", "Server.open"].map(java);
+        let frames = [native, methods].concat();
         assert_eq!(
             profile(&frames.join(",")).biggest_site().unwrap(),
             "The biggest site holds 3.0 MiB ± 0.5 MiB in 12 blocks, 75 % of all found: \
-             deflateInit2_ ← Java_java_util_zip_Deflater_init ← [java]"
+             deflateInit2_ ← Java_java_util_zip_Deflater_init ← java.util.zip.Deflater.init ← … ← Server.open"
         );
     }
 
@@ -172,10 +185,9 @@ mod tests {
     #[test]
     fn an_unnamed_frame_is_module_and_offset() {
         let unnamed = r#"{"function": null, "module": "/usr/lib/libz.so.1", "offset": "0x5f0"}"#;
-        let frames =
-            [&[frame("malloc"), unnamed.to_owned()][..], &["a", "b", "c", "[java]"].map(frame)].concat();
+        let frames = [&[frame("malloc"), unnamed.to_owned()][..], &["a", "b", "c", "d"].map(frame)].concat();
         let sentence = profile(&frames.join(",")).biggest_site().unwrap();
-        assert!(sentence.ends_with(": libz.so.1+0x5f0 ← a ← b ← … ← [java]"), "{sentence}");
+        assert!(sentence.ends_with(": libz.so.1+0x5f0 ← a ← b ← …"), "{sentence}");
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! bring that LLVM along as a shared library; then no LLVM package is needed. The tool is keyed by the
 //! compiler's version and shared by all clones of this repository.
 
-use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::packages::{apt_get_install, has_apt};
+use super::tools::{lock, tools_directory};
 use super::{Requirement, Toolchain};
 use crate::cargo::isolated_cargo;
 use crate::report::Report;
@@ -121,11 +121,7 @@ impl Requirement for BpfLinker {
         if !LLVM_MAJORS.contains(&self.llvm_major) {
             bail!("bpf-linker {VERSION} knows no LLVM {}: use another Rust toolchain", self.llvm_major);
         }
-        fs::create_dir_all(&self.directory)
-            .with_context(|| format!("creating {}", self.directory.display()))?;
-        let lock_file = self.directory.join("lock");
-        let lock = File::create(&lock_file).with_context(|| format!("creating {}", lock_file.display()))?;
-        lock.lock().with_context(|| format!("locking {}", lock_file.display()))?;
+        let _lock = lock(&self.directory)?;
         if self.present()?.is_some() {
             // Another clone has built it while this one waited for the lock.
             return Ok(());
@@ -133,15 +129,6 @@ impl Requirement for BpfLinker {
         let llvm = self.llvm(report)?;
         report.logged("bpf-linker", self.cargo_install(&llvm))
     }
-}
-
-/// `$MEMPROF_TOOLS`, or `memprof/tools` in the user's cache directory.
-fn tools_directory() -> Result<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("MEMPROF_TOOLS")
-        .or_else(|| Some(absolute("XDG_CACHE_HOME")?.join("memprof/tools")))
-        .or_else(|| Some(absolute("HOME")?.join(".cache/memprof/tools")))
-        .context("no place for tools: set MEMPROF_TOOLS to an absolute path")
 }
 
 /// Makes `prefix` look like an installed LLVM: the linker's build asks for a `libLLVM.so` there.

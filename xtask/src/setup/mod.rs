@@ -1,8 +1,10 @@
 //! `cargo xtask setup`: checks what building and testing need, and installs what is missing.
 
 mod bpf_linker;
+mod jdks;
 mod packages;
 mod rust_src;
+mod tools;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -11,6 +13,7 @@ use crate::report::Report;
 use crate::toolchain::Toolchain;
 
 pub(crate) use bpf_linker::BpfLinker;
+pub(crate) use jdks::Jdks;
 
 /// What to do about something that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +65,14 @@ pub(crate) fn run(args: &SetupArgs, report: &Report) -> Result<()> {
 pub(crate) fn ensure(mode: Mode, purpose: Purpose, report: &Report) -> Result<()> {
     let toolchain = Toolchain::detect()?;
     println!("setup: rustc {} (LLVM {}) … ok", toolchain.release, toolchain.llvm_major);
-    let requirements: [Box<dyn Requirement>; 3] = [
+    let mut requirements: Vec<Box<dyn Requirement>> = vec![
         Box::new(packages::Packages::needed_for(purpose)),
         Box::new(rust_src::RustSrc::new(&toolchain)),
         Box::new(BpfLinker::new(&toolchain)?),
     ];
+    if purpose == Purpose::Test {
+        requirements.push(Box::new(Jdks::new()?));
+    }
     let mut missing = Vec::new();
     for requirement in &requirements {
         if !ensure_one(requirement.as_ref(), mode, report)? {

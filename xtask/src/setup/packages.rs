@@ -15,6 +15,8 @@ enum Evidence {
     Program(&'static str),
     /// This file exists.
     File(&'static str),
+    /// This library is where the loader looks.
+    Library(&'static str),
 }
 
 /// A package, and why it is needed.
@@ -25,7 +27,7 @@ struct Package {
     purpose: Purpose,
 }
 
-const PACKAGES: [Package; 4] = [
+const PACKAGES: [Package; 12] = [
     Package {
         debian_name: "gcc",
         words: "a C compiler (cc)",
@@ -50,6 +52,55 @@ const PACKAGES: [Package; 4] = [
         evidence: Evidence::Program("javac"),
         purpose: Purpose::Test,
     },
+    Package {
+        debian_name: "python3-pip",
+        words: "pip, which brings more Java runtimes (pip3)",
+        evidence: Evidence::Program("pip3"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "libtomcat10-java",
+        words: "Tomcat (/usr/share/java/tomcat10-catalina.jar)",
+        evidence: Evidence::File("/usr/share/java/tomcat10-catalina.jar"),
+        purpose: Purpose::Test,
+    },
+    // Allocators and programs that the tests record. The tests start servers of their own.
+    Package {
+        debian_name: "libjemalloc2",
+        words: "jemalloc (libjemalloc.so.2)",
+        evidence: Evidence::Library("libjemalloc.so.2"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "libtcmalloc-minimal4",
+        words: "tcmalloc of gperftools (libtcmalloc_minimal.so.4)",
+        evidence: Evidence::Library("libtcmalloc_minimal.so.4"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "libmimalloc2.0",
+        words: "mimalloc (libmimalloc.so.2.0)",
+        evidence: Evidence::Library("libmimalloc.so.2.0"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "musl-tools",
+        words: "musl and its compiler (musl-gcc)",
+        evidence: Evidence::Program("musl-gcc"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "redis-server",
+        words: "redis (redis-server, redis-benchmark)",
+        evidence: Evidence::Program("redis-server"),
+        purpose: Purpose::Test,
+    },
+    Package {
+        debian_name: "postgresql",
+        words: "postgres (/usr/lib/postgresql)",
+        evidence: Evidence::File("/usr/lib/postgresql"),
+        purpose: Purpose::Test,
+    },
 ];
 
 impl Package {
@@ -57,6 +108,9 @@ impl Package {
         match self.evidence {
             Evidence::Program(name) => find_program(name).is_some(),
             Evidence::File(path) => Path::new(path).exists(),
+            Evidence::Library(name) => ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
+                .iter()
+                .any(|directory| Path::new(directory).join(name).exists()),
         }
     }
 }

@@ -11,13 +11,13 @@ use clap::Args;
 use crate::agent::cargo_with_object;
 use crate::report::{Report, print_within_step, show_tail};
 use crate::run::{is_root, run_logged};
-use crate::setup::{self, Mode, Purpose};
+use crate::setup::{self, Jdks, Mode, Purpose};
 use crate::workspace::Workspace;
 use crate::{ebpf, tidy};
 use tally::Tally;
 
 /// Both tiers are built once, as fast as a release and with the checks of a debug build.
-const PROFILE: &str = "checked";
+pub(crate) const PROFILE: &str = "checked";
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -36,6 +36,7 @@ struct Run<'a> {
     workspace: &'a Workspace,
     report: &'a Report,
     object: PathBuf,
+    jdks: Jdks,
     failures: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &TestArgs, workspace: &Workspace, report: &Report) -> Re
     }
     setup::ensure(Mode::Install, Purpose::Test, report)?;
     let object = ebpf::build(workspace, report)?;
-    let mut run = Run { args, workspace, report, object, failures: Vec::new() };
+    let mut run = Run { args, workspace, report, object, jdks: Jdks::new()?, failures: Vec::new() };
     run.check();
     let unprivileged = run.test_tier("unprivileged tests", &[])?;
     let privileged = if args.unprivileged {
@@ -84,7 +85,9 @@ impl Run<'_> {
     }
 
     fn cargo(&self) -> Command {
-        cargo_with_object(self.workspace, &self.object)
+        let mut cargo = cargo_with_object(self.workspace, &self.object);
+        cargo.env("MEMPROF_JDKS", self.jdks.directory());
+        cargo
     }
 
     fn privileged_tier(&mut self) -> Result<Tally> {

@@ -6,12 +6,13 @@
 //! files     names, lengths, forbidden text
 //! purity    what the core may not touch
 //! structs   at most ten fields
-//! tests     privileged tests say so, fixtures exist
+//! tests     privileged tests say so, fixtures exist, and so do the tests that the table of cases names
 //! ```
 
 mod crates;
 mod files;
 mod licences;
+mod named_tests;
 mod purity;
 mod source;
 mod spdx;
@@ -69,6 +70,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String> {
         violations.extend(test_marks::check(source, workspace));
     }
     violations.extend(files::check_required(&sources));
+    violations.extend(named_tests::check(&sources));
     if !violations.is_empty() {
         violations.sort();
         let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();

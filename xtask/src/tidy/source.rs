@@ -10,7 +10,7 @@ use crate::run::stdout_of;
 use crate::workspace::Workspace;
 
 /// A text file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SourceFile {
     path: String,
     text: String,

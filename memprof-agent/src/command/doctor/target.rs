@@ -1,11 +1,15 @@
 //! The side of one process.
 
+use memprof_core::process::jvm::is_openj9;
 use memprof_core::process::mappings::{CodeFile, code_files, parse};
 
+use std::rc::Rc;
+
 use super::Check;
-use crate::bpf::sites::probe_sites;
-use crate::host::allocators::{AllocatorFile, allocator_files};
+use crate::bpf::sites::{FilePlan, HOT, single_stepped};
+use crate::host::allocators::{AllocatorFile, AllocatorFiles, Found};
 use crate::host::kernel::KernelVersion;
+use crate::host::memory_limits::limit_of;
 use crate::host::module_file::MappedFile;
 use crate::host::proc_fs::{ProcessError, maps_text, open_mapping, process_info, read_text, threads};
 use crate::host::seccomp::{ReturnProbes, SeccompUse, judge};
@@ -17,10 +21,11 @@ use crate::host::seccomp::{ReturnProbes, SeccompUse, judge};
 pub(super) fn checks(pid: i32) -> Result<Vec<Check>, ProcessError> {
     let maps = maps_text(pid)?;
     let files = code_files(&maps);
-    let allocators = allocator_files(pid, &files);
+    let found = AllocatorFiles::default().find(pid, &files);
     let mut checks = vec![process(pid)?, surroundings(pid), access(pid, &files)];
-    checks.extend(allocator(&allocators));
-    checks.extend(probes(&allocators));
+    checks.extend(allocators(&found));
+    checks.extend(probes(&found));
+    checks.extend(exceptions(pid, &found)?);
     checks.push(seccomp(SeccompUse::of(pid)?, KernelVersion::running()));
     checks.extend(jvm(&maps));
     Ok(checks)
@@ -82,63 +87,54 @@ fn glibc_release(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(line).trim_end_matches('.').to_owned())
 }
 
-fn allocator(found: &[AllocatorFile]) -> Vec<Check> {
-    let known = found.iter().filter_map(|found| Some((found, found.allocator?)));
-    let mut checks: Vec<Check> = known
-        .map(|(found, allocator)| {
-            let release = MappedFile::new(&found.file).ok().and_then(|file| glibc_release(file.bytes()));
-            let release = release.as_deref().unwrap_or(allocator.name);
-            Check::ok("allocator", format!("{}: {release}", found.mapping.path))
-        })
-        .collect();
-    let others: Vec<&str> = found
-        .iter()
-        .filter(|found| found.allocator.is_none())
-        .map(|found| found.mapping.path.as_str())
-        .collect();
-    if !others.is_empty() {
-        let detail = format!("{} also offers malloc, and what it hands out is not seen", others.join(", "));
-        let cure = "memprof probes glibc's allocator only, so far";
-        checks.push(match checks.is_empty() {
-            true => {
-                let detail =
-                    format!("{}: offers malloc, but is not glibc's shared library", others.join(", "));
-                Check::fail("allocator", detail, cure)
-            }
-            false => Check::warn("other allocator", detail, cure),
-        });
-    }
-    if checks.is_empty() {
-        checks.push(Check::fail(
+fn allocators(found: &Found) -> Vec<Check> {
+    if found.files.is_empty() {
+        return vec![Check::fail(
             "allocator",
-            "no mapped file offers malloc",
-            "memprof probes glibc's shared library only, so far",
-        ));
+            format!("none in {}", found.others.join(", ")),
+            "use a program that has its symbol table (.symtab), or one whose allocator is a shared library",
+        )];
     }
-    checks
+    found.files.iter().map(|file| allocator(file)).collect()
+}
+
+fn allocator(file: &AllocatorFile) -> Check {
+    let release = MappedFile::new(&file.file).ok().and_then(|file| glibc_release(file.bytes()));
+    let names = release.filter(|_| file.names() == "glibc").unwrap_or_else(|| file.names());
+    Check::ok("allocator", format!("{}: {names}", file.mapping.path))
 }
 
 /// Where the probes would go.
-fn probes(found: &[AllocatorFile]) -> Option<Check> {
-    let (found, allocator) = found.iter().find_map(|found| Some((found, found.allocator?)))?;
-    let file = MappedFile::new(&found.file).ok()?;
-    let sites = match probe_sites(file.bytes(), allocator) {
-        Ok(sites) => sites,
-        Err(error) => return Some(Check::fail("probes", error.to_string(), "report this library")),
-    };
-    let stepped: Vec<&str> = sites.iter().filter(|site| !site.emulated).map(|site| site.symbol).collect();
-    let count = sites.len();
-    Some(if ["malloc", "free"].iter().any(|hot| stepped.contains(hot)) {
-        Check::warn(
+fn probes(found: &Found) -> Option<Check> {
+    let plans: Vec<FilePlan> = found.files.iter().map(|file| FilePlan::new(Rc::clone(file))).collect();
+    let count: usize = plans.iter().map(|plan| plan.sites.len()).sum();
+    if count == 0 {
+        return None;
+    }
+    Some(match single_stepped(&plans) {
+        None => Check::ok("probes", format!("{count} functions, none single-stepped")),
+        Some((functions, first)) if HOT.contains(&first.symbol.as_str()) => Check::warn(
             "probes",
-            format!("{count} functions; every call of {} is single-stepped", stepped.join(", ")),
+            format!("{count} functions; {functions} single-stepped at every call"),
             "recording slows the process down about ten times as much as usual",
-        )
-    } else if stepped.is_empty() {
-        Check::ok("probes", format!("{count} functions, none single-stepped"))
-    } else {
-        Check::ok("probes", format!("{count} functions; only {} single-stepped", stepped.join(", ")))
+        ),
+        Some((functions, _)) => {
+            Check::ok("probes", format!("{count} functions; only {functions} single-stepped"))
+        }
     })
+}
+
+/// Whether return probes can sit in functions that throw.
+fn exceptions(pid: i32, found: &Found) -> Result<Option<Check>, ProcessError> {
+    let functions = found.files.iter().flat_map(|file| &file.examined.functions);
+    if !functions.into_iter().any(|function| function.kind.may_throw()) {
+        return Ok(None);
+    }
+    let cure = "record --force sees them, and an exception that operator new throws may then end the process";
+    Ok(Some(match limit_of(pid)? {
+        Some(limit) => Check::warn("operator new", format!("calls are left alone: {limit}"), cure),
+        None => Check::ok("operator new", "is an allocator's own; seen by uprobe session only"),
+    }))
 }
 
 fn seccomp(seccomp: SeccompUse, version: Option<KernelVersion>) -> Check {
@@ -155,8 +151,16 @@ fn seccomp(seccomp: SeccompUse, version: Option<KernelVersion>) -> Check {
 
 fn jvm(maps: &str) -> Option<Check> {
     let maps = parse(maps).ok()?;
+    if let Some(openj9) = maps.iter().find(|mapping| is_openj9(mapping.path())) {
+        let cure = "its native stacks are recorded; Java frames are told of HotSpot (OpenJDK 8 to 26)";
+        return Some(Check::warn(
+            "java",
+            format!("Eclipse OpenJ9 ({}): stacks end at [java]", openj9.path()),
+            cure,
+        ));
+    }
     let libjvm = maps.iter().find(|mapping| mapping.is_libjvm())?;
-    Some(Check::ok("java", format!("HotSpot ({}): native frames, then [java]", libjvm.path())))
+    Some(Check::ok("java", format!("HotSpot ({}): native and Java frames", libjvm.path())))
 }
 
 #[cfg(test)]
@@ -176,27 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn what_no_probe_would_see_is_said() {
-        let mapping = CodeFile {
-            file: memprof_core::process::module::FileId { major: 0, minor: 0, inode: 1 },
-            path: "/lib/other.so".into(),
-            deleted: false,
-            start: 0,
-            end: 1,
-        };
-        let file = |allocator| AllocatorFile {
-            mapping: mapping.clone(),
-            file: tempfile::tempfile().unwrap(),
-            allocator,
-        };
-        let other = || file(None);
-        let glibc = || file(Some(&memprof_core::probe::functions::GLIBC));
-        let statuses =
-            |found: &[AllocatorFile]| allocator(found).iter().map(|check| check.status).collect::<Vec<_>>();
-        assert_eq!(statuses(&[]), [Status::Fail]);
-        assert_eq!(statuses(&[other()]), [Status::Fail]);
-        assert_eq!(statuses(&[glibc()]), [Status::Ok]);
-        assert_eq!(statuses(&[other(), glibc()]), [Status::Ok, Status::Warn]);
+    fn a_process_without_an_allocator_fails() {
+        let found = Found { files: Vec::new(), others: vec!["/app (names no function: stripped)".into()] };
+        let checks = allocators(&found);
+        assert_eq!(checks.len(), 1);
+        assert_eq!(checks[0].status, Status::Fail);
+        assert_eq!(checks[0].detail, "none in /app (names no function: stripped)");
+        assert_eq!(probes(&found), None);
     }
 
     #[test]

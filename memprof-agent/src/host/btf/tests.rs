@@ -89,7 +89,7 @@ fn members_are_found_through_nesting_names_and_qualifiers() {
     assert_eq!((layout.offsets.task_fsbase, layout.offsets.task_mm), (40, 16));
     assert_eq!(layout.offsets.task_utask, KernelOffsets::UNKNOWN);
     assert_eq!(layout.missing[..2], ["mm_struct.start_stack", "task_struct.utask"]);
-    assert_eq!(layout.missing.len(), 6);
+    assert_eq!(layout.missing.len(), 9);
 }
 
 #[test]

@@ -99,3 +99,32 @@ fn mappings_tell_files_build_ids_and_what_is_named() {
     let unnamed = profile.location.iter().find(|l| l.line.is_empty()).unwrap();
     assert_eq!((unnamed.address, unnamed.mapping_id), (0x2ff, lib_one.id));
 }
+
+#[test]
+fn java_methods_have_files_and_lines() {
+    let (profile, symbols) = sample::java();
+    let profile = decode(&encode(&profile, &symbols, ValueKind::InuseSpace).unwrap());
+    let location = |id: u64| profile.location.iter().find(|location| location.id == id).unwrap();
+    let frames = |sample: usize| -> Vec<(&str, &str, i64)> {
+        let ids = profile.sample[sample].location_id.iter();
+        ids.flat_map(|&id| &location(id).line)
+            .map(|line| {
+                let function = &profile.function[line.function_id as usize - 1];
+                (text(&profile, function.name), text(&profile, function.filename), line.line)
+            })
+            .collect()
+    };
+    assert_eq!(
+        frames(0)[2..],
+        [
+            ("a.Leak.<init>", "Leak.java", 7),
+            ("a.Leak.grow", "Leak.java", 30),
+            ("call_stub", "", 0),
+            ("main", "leak.rs", 40)
+        ]
+    );
+    assert_eq!(frames(1)[2], ("a.Leak.grow", "Leak.java", 0));
+    // What lies in no module has neither mapping nor address.
+    let java = location(profile.sample[0].location_id[2]);
+    assert_eq!((java.mapping_id, java.address), (0, 0));
+}

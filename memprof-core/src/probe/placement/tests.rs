@@ -87,6 +87,21 @@ fn musl() {
     check(FunctionKind::Malloc, "e96b190000", 0, true, "jmp");
     check(FunctionKind::Free, "e9bb0a0000", 0, true, "jmp");
     check(
+        FunctionKind::AlignedAlloc,
+        "554889f85348f7d84821f84883ec084839f80f85300200004889c34889f54801f3",
+        0,
+        true,
+        "push rbp",
+    );
+    // mov rcx,rdx; test rdx,rdx; je: every call passes it, its arguments intact.
+    check(
+        FunctionKind::ReallocArray,
+        "4889d14885d274084889f048f7e17009480faff1e927b0feff50e8b113ffffc7000c00000031c05ac3",
+        6,
+        true,
+        "je",
+    );
+    check(
         FunctionKind::Calloc,
         "41544989f455534885f6740c4889f848f7e60f80b90000004c0fafe74c89e7e8ccd8feff4889c54885c00f84ae000000",
         0,
@@ -121,6 +136,34 @@ fn jemalloc() {
     );
 }
 
+/// The operators have the fast path of `malloc` in them.
+#[test]
+fn jemalloc_operators() {
+    check(
+        FunctionKind::New,
+        "4881ff001000000f8793000000488d153cda2300488d4707488b0d29f1010048c1e8030fb634",
+        7,
+        true,
+        "ja",
+    );
+    check(FunctionKind::Free, "4885ff74134883ec08e81233f8ff4883c408c30f1f440000c3", 9, true, "call");
+    check(
+        FunctionKind::Free,
+        "4989f84881fe00100000770c85d27508f7c7ff0f000075084c89c7e9e0edffff488d0dc9a42b00",
+        10,
+        true,
+        "ja",
+    );
+    check(
+        FunctionKind::ResizeInPlace,
+        "415741564989f641554989d5415441bc010000005549d3e4",
+        0,
+        true,
+        "push r15",
+    );
+    check(FunctionKind::Realloc, "31c9e9e91cffff", 2, true, "jmp");
+}
+
 /// Debian 12, libtcmalloc-minimal4 2.10-1.
 #[test]
 fn tcmalloc() {
@@ -138,6 +181,20 @@ fn tcmalloc() {
         true,
         "jne",
     );
+    check(
+        FunctionKind::New,
+        "488b05d9b100004885c07575488b0585a70000644c8b004d85c074654881ff00040000",
+        10,
+        true,
+        "jne",
+    );
+    check(
+        FunctionKind::AlignedAlloc,
+        "4989f84881ff002000000f87e80000004c89c0488d7c37ff48f7d84821c7",
+        10,
+        true,
+        "ja",
+    );
     check(FunctionKind::Calloc, "41554889f841544883ec0848f7e64989c50f90c04885f6", 0, true, "push r13");
 }
 
@@ -152,6 +209,8 @@ fn mimalloc() {
         false,
         "mov rax,[",
     );
+    check(FunctionKind::New, "55534889fb4883ec08488b0500a5000064488b284881ff0004000077", 0, true, "push rbp");
+    check(FunctionKind::PosixMemalign, "b8160000004885ff744e4885f67441554889d5488d56ff53", 8, true, "je");
     // The null check is the only instruction that can be emulated before rdi is overwritten.
     check(FunctionKind::Free, "4889f94885ff745d488d7fff4889c84881e7000000fe4829f8", 6, true, "je");
 }
