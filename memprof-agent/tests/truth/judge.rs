@@ -87,7 +87,8 @@ pub(crate) fn judge(report: &Report, ledger: &Ledger) -> (Score, Vec<String>) {
 
 /// Whether a site's blocks are the program's: by its native function, or where `Unsafe` was called by the
 /// program's own method for that; of a stack that is cut off, by the blocks' size. The JVM and the class library
-/// allocate for the program, too.
+/// allocate for the program, too: also at the very call of `Unsafe`, where the JVM may compile that method. Such
+/// blocks have no size of the program's; taking one of its blocks for them would leave that one missing.
 fn is_of_program(site: &Site, chain: Option<&Chain>) -> bool {
     let names = site.names();
     let is_cut = site.end != "complete";
@@ -100,6 +101,7 @@ fn is_of_program(site: &Site, chain: Option<&Chain>) -> bool {
     let own = site.frames.iter().find_map(own);
     let through_unsafe = is_allocating
         && names.contains(&UNSAFE[2])
+        && (chain.is_some() || is_cut || is_frozen(site))
         && own.is_none_or(|(method, _)| method.starts_with("TruthChain."));
     names.get(1) == Some(&"truth_block") || through_unsafe
 }
