@@ -13,8 +13,8 @@ fn speed(target: &mut Target, measurements: usize) -> u64 {
     (0..measurements).map(|_| target.work().value("pairs")).max().expect("at least one")
 }
 
-/// The best of up to 50 measurements, ending at the first that is `enough`. A neighbour on the machine
-/// can take the CPU for seconds; a probe that is left behind takes it for good, to a few hundredths.
+/// The best of up to 50 measurements, ending at the first that is `enough`. A neighbour on the machine can take much of
+/// the CPU for seconds; a probe that is left behind takes it for good, and leaves a few hundredths.
 fn speed_until(target: &mut Target, enough: f64) -> u64 {
     let mut best = 0;
     for _ in 0..50 {
@@ -36,16 +36,20 @@ fn kill_agent_under_load(mode: &str) {
     let recording = Recorder::new("64KiB").pid(&target).args(["--attach-mode", mode]).start();
     let during = speed(&mut target, 2);
     assert!(text.breakpoints().len() >= 8, "the probes cannot be seen: this test proves nothing");
-    assert!(during < before, "the probes cost nothing: this test proves nothing");
     recording.signal(Signal::KILL);
     let finished = recording.wait();
     assert!(!finished.status.success(), "killed, yet it ended with {}", finished.status);
 
     wait_for_breakpoints(target.pid(), |count| count == 0);
-    let full = 0.7 * before as f64;
-    let after = speed_until(&mut target, full);
+    // Far above what a probe leaves, and far below what a slower machine leaves.
+    let free = 0.3 * before as f64;
+    assert!(
+        (during as f64) < 0.5 * free,
+        "{before} pairs before, {during} during: too near to tell, mode {mode}"
+    );
+    let after = speed_until(&mut target, free);
     assert!(target.is_alive());
-    assert!(after as f64 >= full, "{before} pairs before, {during} during, {after} after, mode {mode}");
+    assert!(after as f64 >= free, "{before} pairs before, {during} during, {after} after, mode {mode}");
 }
 
 #[test]
