@@ -9,6 +9,14 @@
 //!                   ├─ decode ─► unwind ─► stack (interned) ─► live table
 //!                   └─ snapshot ─► profile ─┬─ symbols (asked for, supplied) ─► encode
 //! ```
+//!
+//! Beside it stands the account of a whole RSS, which needs no probes:
+//!
+//! ```text
+//! pages ─► glibc (heap walk) ─┐
+//! jvm (NMT, areas) ───────────┼─► rss (owner of each page, waterfall) ─► encode::explain
+//! process (mappings, smaps) ──┘
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -16,11 +24,13 @@ pub mod decode;
 pub mod encode;
 pub mod estimate;
 pub mod figures;
+pub mod glibc;
 pub mod input;
 pub mod java;
 pub mod live;
 pub mod mapped;
 pub mod memory;
+pub mod pages;
 pub mod probe;
 pub mod process;
 pub mod profile;

@@ -21,9 +21,34 @@ pub trait MemorySource {
         }
     }
 
+    /// Fills `buffer` with parts of a process's memory, one after the other. How many bytes were read, in order,
+    /// before the first that could not be.
+    fn read_parts(&mut self, tgid: u32, parts: &[Part], buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        for part in parts {
+            let Some(room) = buffer.get_mut(done..).and_then(|rest| rest.get_mut(..part.length)) else {
+                break;
+            };
+            if !self.read(tgid, part.address, room) {
+                break;
+            }
+            done += part.length;
+        }
+        done
+    }
+
     /// A moment before all reads for the event at hand and not before the event: `CLOCK_MONOTONIC`
     /// nanoseconds. The same for every call between two events.
     fn now(&mut self) -> u64;
+}
+
+/// A stretch of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it starts.
+    pub address: Avma,
+    /// Bytes.
+    pub length: usize,
 }
 
 /// One of several reads.
@@ -57,6 +82,11 @@ impl<'a> ProcessMemory<'a> {
     /// See [`MemorySource::read_pieces`].
     pub fn read_pieces(&mut self, pieces: &mut [Piece]) {
         self.source.read_pieces(self.tgid, pieces);
+    }
+
+    /// See [`MemorySource::read_parts`].
+    pub fn read_parts(&mut self, parts: &[Part], buffer: &mut [u8]) -> usize {
+        self.source.read_parts(self.tgid, parts, buffer)
     }
 
     /// See [`MemorySource::now`].

@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use memprof_core::memory::{MemoryRead, MemoryReads, MemorySource, Piece};
+use memprof_core::memory::{MemoryRead, MemoryReads, MemorySource, Part, Piece};
 
 use super::clock::monotonic_ns;
 
@@ -57,6 +57,25 @@ impl MemorySource for ProcessMemoryReader {
         for piece in &*pieces {
             self.keep(tgid, piece.address, &piece.bytes, piece.is_read);
         }
+    }
+
+    fn read_parts(&mut self, tgid: u32, parts: &[Part], buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        for parts in parts.chunks(MAX_PIECES) {
+            let wanted: usize = parts.iter().map(|part| part.length).sum();
+            let room = &mut buffer[done..done + wanted];
+            let local = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+            let remote: Vec<libc::iovec> = parts
+                .iter()
+                .map(|part| libc::iovec { iov_base: part.address as *mut libc::c_void, iov_len: part.length })
+                .collect();
+            let read = read_vectors(tgid, &[local], &remote).unwrap_or(0);
+            done += read;
+            if read < wanted {
+                break;
+            }
+        }
+        done
     }
 
     fn now(&mut self) -> u64 {

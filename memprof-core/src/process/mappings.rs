@@ -78,8 +78,14 @@ pub struct Mapping<'a> {
     pub start: Avma,
     /// One past the last address.
     pub end: Avma,
+    /// Whether it may be read and written.
+    pub read_write: bool,
+    /// Whether it may be neither read, written nor run: a guard, or room kept for later.
+    pub no_access: bool,
     /// Whether code may run here.
     pub executable: bool,
+    /// Whether what is written here is seen by others who map it.
+    pub shared: bool,
     /// Offset in the file of the first address.
     pub offset: u64,
     /// The file behind the mapping, if there is one.
@@ -123,11 +129,11 @@ impl<'a> Mapping<'a> {
         self.file.is_some() && is_libjvm(self.path())
     }
 
-    fn parse(line: &'a str) -> Option<Self> {
+    pub(super) fn parse(line: &'a str) -> Option<Self> {
         // The name may hold spaces, so it is all that follows the fifth field.
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
-        let permissions = fields.next()?;
+        let permissions = fields.next()?.as_bytes();
         let offset = fields.next()?;
         let (major, minor) = fields.next()?.split_once(':')?;
         let inode: u64 = fields.next()?.parse().ok()?;
@@ -138,7 +144,10 @@ impl<'a> Mapping<'a> {
         (start < end).then_some(Self {
             start,
             end,
-            executable: permissions.as_bytes().get(2) == Some(&b'x'),
+            read_write: permissions.starts_with(b"rw"),
+            no_access: permissions.starts_with(b"---"),
+            executable: permissions.get(2) == Some(&b'x'),
+            shared: permissions.get(3) == Some(&b's'),
             offset: hex(offset)?,
             file: (inode != 0).then_some(file),
             name,
@@ -146,7 +155,7 @@ impl<'a> Mapping<'a> {
     }
 }
 
-fn hex(digits: &str) -> Option<u64> {
+pub(super) fn hex(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
