@@ -1,6 +1,7 @@
 //! Encoders: a profile and its names in, a file's bytes out. All output is deterministic.
 
 pub mod coverage;
+pub mod explain;
 pub mod figures;
 pub mod flamegraph;
 pub mod folded;

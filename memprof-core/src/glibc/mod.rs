@@ -26,5 +26,5 @@ mod walk;
 mod window;
 
 pub use mmapped::MmappedChunks;
-pub use version::{MAX_VERSION_BYTES, Version, other_allocator, version};
+pub use version::{MAX_VERSION_BYTES, Version, other_allocator, read_only_data, version};
 pub use walk::{Arena, HeapArea, NoWalk, Surroundings, Use, Walk, WalkLosses, walk};

@@ -1,5 +1,7 @@
 //! Which allocator a process has.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::process::mappings::Mapping;
@@ -7,6 +9,18 @@ use crate::process::mappings::Mapping;
 /// A version of glibc: 2.36 is (2, 36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Version(pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// Where libc's version may be in a process: its mappings that are not written to. (The read-only data lie behind
+/// the code; before 2.28 they are part of it.)
+pub fn read_only_data<'a>(mappings: &'a [Mapping<'a>]) -> impl Iterator<Item = &'a Mapping<'a>> {
+    mappings.iter().rev().filter(|mapping| is_libc(mapping) && !mapping.read_write && !mapping.no_access)
+}
 
 /// No more of libc's read-only data needs to be searched for the version.
 pub const MAX_VERSION_BYTES: u64 = 4 << 20;

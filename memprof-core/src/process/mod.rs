@@ -5,4 +5,5 @@ mod elf;
 pub mod jvm;
 pub mod mappings;
 pub mod module;
+pub mod smaps;
 pub mod table;
