@@ -36,6 +36,10 @@ pub(crate) enum Command {
     Record(RecordArgs),
     /// Run a recording (.mprec) through the same analysis; needs no root and no target
     Replay(ReplayArgs),
+    /// Account for the whole RSS of a process: who has it, and what glibc has been given back but keeps
+    Explain(ExplainArgs),
+    /// Let a JVM give back what glibc keeps (malloc_trim, through the JVM's own command), and show the effect
+    Trim(TrimArgs),
     /// Check what this machine, this user and a target allow
     Doctor(DoctorArgs),
     /// Attach probes that do nothing where `record` attaches its own, until interrupted: the floor
@@ -184,6 +188,38 @@ pub(crate) struct ReplayArgs {
     pub(crate) view: ViewArgs,
 }
 
+/// `explain`
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Process to explain
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: i32,
+
+    /// Look several times over this long, and say whether it leaks, retains or is steady
+    #[arg(long, value_name = "TIME", value_parser = watch_time)]
+    pub(crate) watch: Option<Duration>,
+
+    /// Do not ask a JVM: only look at it from outside. (Asking makes the JVM listen, as jcmd does)
+    #[arg(long)]
+    pub(crate) no_attach: bool,
+
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `trim`
+#[derive(Debug, Args)]
+pub(crate) struct TrimArgs {
+    /// JVM to trim
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: i32,
+
+    /// Print one JSON document instead of the text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `doctor`
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -281,6 +317,12 @@ fn ring_size(text: &str) -> Result<u32, String> {
         .and_then(|size| size.max(1 << 17).checked_next_power_of_two())
         .filter(|&size| size <= 1 << 30)
         .ok_or_else(|| "at most 1GiB".into())
+}
+
+/// A look costs its target time, so that looks must be some way apart.
+fn watch_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_secs(5) { Err("at least 5s".into()) } else { Ok(time) }
 }
 
 fn value_kind(text: &str) -> Result<ValueKind, String> {

@@ -11,6 +11,7 @@ mod host;
 mod lag;
 mod launch;
 mod live_bound;
+mod look;
 mod output;
 mod pipeline;
 mod present;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Record(args) => command::record::run(args),
         Command::Replay(args) => command::replay::run(&args),
+        Command::Explain(args) => command::explain::run(&args),
+        Command::Trim(args) => command::trim::run(&args),
         Command::Floor(args) => command::floor::run(&args),
         Command::Doctor(args) => command::doctor::run(args.pid, args.json, bpf::attach::probe_modes),
     };

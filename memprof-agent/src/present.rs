@@ -6,22 +6,32 @@ use anyhow::{Context, Result};
 use memprof_core::encode::{report::Report, table};
 use memprof_core::profile::Profile;
 use memprof_core::symbols::Symbols;
+use serde::Serialize;
 
 use crate::cli::ViewArgs;
 
 /// Prints the result: a table, or one JSON document.
 pub(crate) fn result(profile: &Profile, symbols: &Symbols, view: &ViewArgs) -> Result<()> {
-    let mut stdout = io::stdout().lock();
     if view.json {
-        // As an I/O error, so that a closed pipe is known for what it is.
-        let written = serde_json::to_writer(&mut stdout, &Report::new(profile, symbols));
-        written.map_err(io::Error::from).context("writing to stdout")?;
-        writeln!(stdout).context("writing to stdout")?;
+        document(&Report::new(profile, symbols))
     } else {
-        let table = table::encode(profile, symbols, view.top);
-        stdout.write_all(table.as_bytes()).context("writing to stdout")?;
+        text(&table::encode(profile, symbols, view.top))
     }
-    stdout.flush().context("writing to stdout")
+}
+
+/// Prints a document for programs.
+pub(crate) fn document(document: &impl Serialize) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    // As an I/O error, so that a closed pipe is known for what it is.
+    let written = serde_json::to_writer(&mut stdout, document);
+    written.map_err(io::Error::from).context("writing to stdout")?;
+    writeln!(stdout).and_then(|()| stdout.flush()).context("writing to stdout")
+}
+
+/// Prints text.
+pub(crate) fn text(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }
 
 /// A message about the work, on stderr. A stderr that is gone is no reason to stop.

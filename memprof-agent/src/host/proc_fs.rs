@@ -163,6 +163,15 @@ pub(crate) fn read_text(pid: i32, name: &str) -> Result<String, ProcessError> {
     }
 }
 
+/// A file of `/proc/PID`, open.
+///
+/// # Errors
+/// When there is no such process or it may not be looked at.
+pub(crate) fn open(pid: i32, name: &str) -> Result<File, ProcessError> {
+    let path = proc_path(pid, name);
+    File::open(&path).map_err(|error| ProcessError::new(pid, path, error))
+}
+
 /// Opens the very file that a process maps: by its mapping, which also reaches deleted files and those
 /// of other mount namespaces; where that is not allowed, by its path in the process's root.
 ///

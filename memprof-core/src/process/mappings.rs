@@ -129,7 +129,9 @@ impl<'a> Mapping<'a> {
         self.file.is_some() && is_libjvm(self.path())
     }
 
-    pub(super) fn parse(line: &'a str) -> Option<Self> {
+    /// Reads one line; none when it is no mapping.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Option<Self> {
         // The name may hold spaces, so it is all that follows the fifth field.
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
