@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! -                     Class (reserved=1073802023, committed=518951)
-//!                             (malloc=60199 tag=Class #596) (at peak)        "type=Class" before JDK 24; older: "#596"
+//!                             (malloc=60199 tag=Class #N) (at peak)          before JDK 24 "type=Class", in old ones nothing
 //!                             (mmap: reserved=1073741824, committed=458752)
-//!                             (arena=18432 #32)
+//!                             (arena=18432 #N)
 //! Virtual memory map:                                                          only with detail
 //! [0x00007fc54ece1000 - 0x00007fc54ece2000] reserved and committed 4096 for Internal from
 //!     [0x00007fc54d98fe9e]initialize_assert_poison()+0x1e                      who did it
