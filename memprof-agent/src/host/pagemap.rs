@@ -18,6 +18,9 @@ const EXCLUSIVE: u64 = 1 << 56;
 /// The number of the page's frame; zero for those who may not know it.
 const FRAME: u64 = (1 << 55) - 1;
 
+/// Blocks of this size are always mapped anew, so that they are untouched: glibc raises its limit for that to 32 MiB.
+const ALWAYS_MAPPED: usize = 64 << 20;
+
 /// Bytes of an entry.
 const ENTRY: usize = 8;
 
@@ -79,8 +82,7 @@ fn entries(file: &File, start: Avma, count: usize) -> Vec<u64> {
 
 /// The frame of zeros: that of memory of our own that is read before it is written to.
 fn frame_of_zeros() -> Option<u64> {
-    // So large that the allocator maps it, and untouched.
-    let untouched = vec![0_u8; 1 << 20];
+    let untouched = vec![0_u8; ALWAYS_MAPPED];
     let middle = &untouched[untouched.len() / 2];
     black_box(*middle);
     let file = File::open("/proc/self/pagemap").ok()?;
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn pages_are_in_memory_once_they_are_written_to() {
         let mut pagemap = Pagemap::open(std::process::id().cast_signed()).unwrap();
-        let mut bytes = vec![0_u8; 1 << 20];
+        let mut bytes = vec![0_u8; ALWAYS_MAPPED];
         let start = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
         let offset = (start - bytes.as_ptr() as u64) as usize;
         bytes[offset + PAGE as usize] = 1;

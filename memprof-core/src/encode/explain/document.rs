@@ -1,4 +1,4 @@
-//! The account as a document for programs; `docs/explain.md` describes it.
+//! The account as a document for programs.
 
 use serde::Serialize;
 
