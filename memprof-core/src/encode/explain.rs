@@ -145,7 +145,7 @@ impl Explanation<'_> {
     /// What would give memory back.
     fn cures(&self) -> Option<String> {
         let forecast = forecast(self.account)?;
-        let mut text = format!("malloc_trim would return at least {} now", amount(forecast.trim_bytes));
+        let mut text = format!("malloc_trim would return {} now", amount(forecast.trim_bytes));
         if self.account.jvm.is_some() {
             let _ = write!(text, " (memprof-agent trim -p {})", self.process.key.tgid);
         }

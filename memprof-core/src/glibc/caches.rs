@@ -48,20 +48,21 @@ impl Linking {
         if self.is_protected { stored ^ (field >> 12) } else { stored }
     }
 
-    /// Follows a list of chunks. `first` is a chunk, and `link` lies so many bytes into each chunk.
+    /// Follows a list whose pointers lead so many bytes into each chunk as `into` says: `first` is such a pointer.
     fn follow(
         self,
         memory: &mut ProcessMemory<'_>,
-        first: Avma,
+        (first, into): (Avma, u64),
         size: Option<u64>,
         most: usize,
         lists: &mut Lists,
     ) {
-        let mut chunk = first;
+        let mut at = first;
         for _ in 0..most {
-            if chunk == 0 {
+            if at == 0 {
                 return;
             }
+            let chunk = at.wrapping_sub(into);
             let field = memory.u64(chunk.wrapping_add(8)).map(|field| field & !FLAGS);
             let link = chunk.wrapping_add(16);
             let (Some(found), Some(stored)) = (field, memory.u64(link)) else { break };
@@ -72,9 +73,9 @@ impl Linking {
                 break;
             }
             lists.chunks.push(Cached { chunk, size: found });
-            chunk = self.reveal(link, stored);
+            at = self.reveal(link, stored);
         }
-        lists.cut += u64::from(chunk != 0);
+        lists.cut += u64::from(at != 0);
     }
 }
 
@@ -89,7 +90,7 @@ pub(super) fn fastbins(
     let Some(bins) = layout.fastbins(arena) else { return };
     for index in 0..FASTBINS {
         if let Some(first) = memory.u64(bins + index * 8) {
-            linking.follow(memory, first, Some((index + 2) * 16), MAX_LIST, lists);
+            linking.follow(memory, (first, 0), Some((index + 2) * 16), MAX_LIST, lists);
         }
     }
 }
@@ -153,7 +154,7 @@ pub(super) fn thread_cache(
     }
     for (index, count, entry) in bins.into_iter().filter(|&(_, count, _)| count > 0) {
         let linking = Linking::of(version);
-        linking.follow(memory, entry.wrapping_sub(16), expected(index), count, lists);
+        linking.follow(memory, (entry, 16), expected(index), count, lists);
     }
     true
 }

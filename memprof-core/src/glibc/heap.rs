@@ -1,5 +1,7 @@
 //! The chunks of one heap.
 
+use rustc_hash::FxHashSet;
+
 use super::layout::{ALIGN, FLAGS, IS_MMAPPED, MIN_CHUNK, NON_MAIN, PREV_IN_USE};
 use super::walk::Use;
 use super::window::{Residency, Window};
@@ -44,7 +46,8 @@ pub(super) struct HeapUse {
     pub(super) heads: Use,
     /// Between a header that cannot be and the next ones that hold together.
     pub(super) unknown: Use,
-    /// What `malloc_trim` gives back of free chunks: whole pages.
+    /// What `malloc_trim` gives back of free chunks: whole pages. It first merges chunks in fastbins with free ones
+    /// beside them.
     pub(super) trimmable: u64,
     /// What it gives back of the main arena's top.
     pub(super) trimmable_top: u64,
@@ -60,27 +63,41 @@ pub(super) struct HeapWalk<'a, 'm> {
     residency: &'a Residency,
     window: Window,
     heap: Heap,
+    lists: &'a Noted,
+    /// Where the free chunks that reach up to here begin.
+    free_from: Option<Avma>,
     found: HeapUse,
 }
 
+/// What is known of chunks before their heap is read.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Chunks in fastbins.
+    pub(super) fast: FxHashSet<Avma>,
+    /// Bytes of the chunks that may hold a thread's cache.
+    pub(super) cache_sizes: Vec<u64>,
+}
+
 impl<'a, 'm> HeapWalk<'a, 'm> {
-    /// Walks through `heap`, whose pages are known. Chunks of the sizes in `cache_sizes` are noted.
+    /// Walks through `heap`, whose pages are known.
     pub(super) fn run(
         memory: &'a mut ProcessMemory<'m>,
         residency: &'a Residency,
         heap: Heap,
-        cache_sizes: &[u64],
+        lists: &'a Noted,
     ) -> HeapUse {
         let window = Window::new(heap.end);
-        let mut walk = Self { memory, residency, window, heap, found: HeapUse::default() };
+        let found = HeapUse::default();
+        let mut walk = Self { memory, residency, window, heap, lists, free_from: None, found };
         walk.add_head(heap.start, heap.first);
         let mut at = heap.first;
         while at < heap.end {
-            at = match walk.step(at, cache_sizes) {
+            at = match walk.step(at) {
                 Some(next) => next,
                 None => walk.begin_anew(at),
             };
         }
+        walk.end_free(heap.end);
         walk.found
     }
 
@@ -98,7 +115,7 @@ impl<'a, 'm> HeapWalk<'a, 'm> {
     }
 
     /// Deals with the chunk at `at`; where the next one starts. None when there is no chunk.
-    fn step(&mut self, at: Avma, cache_sizes: &[u64]) -> Option<Avma> {
+    fn step(&mut self, at: Avma) -> Option<Avma> {
         if self.heap.top == Some(at) {
             self.add_top(at);
             return Some(self.heap.end);
@@ -106,6 +123,7 @@ impl<'a, 'm> HeapWalk<'a, 'm> {
         let field = self.word(at + 8)?;
         let size = field & !FLAGS;
         if size <= ALIGN && self.heap.end - at <= FENCE {
+            self.end_free(at);
             self.add_head(at, self.heap.end);
             return Some(self.heap.end);
         }
@@ -117,14 +135,26 @@ impl<'a, 'm> HeapWalk<'a, 'm> {
         let chunk = self.use_of(at, next);
         if is_in_use {
             self.found.in_use += chunk;
-            if cache_sizes.contains(&size) && self.found.maybe_caches.len() < MAX_NOTED {
+            if self.lists.fast.contains(&at) {
+                self.free_from.get_or_insert(at);
+            } else {
+                self.end_free(at);
+            }
+            if self.lists.cache_sizes.contains(&size) && self.found.maybe_caches.len() < MAX_NOTED {
                 self.found.maybe_caches.push((at, size));
             }
         } else {
             self.found.free += chunk;
-            self.found.trimmable += self.residency.whole_pages(at + FREE_HEAD, next);
+            self.free_from.get_or_insert(at);
         }
         Some(next)
+    }
+
+    /// The free chunks before `at` end here.
+    fn end_free(&mut self, at: Avma) {
+        if let Some(start) = self.free_from.take() {
+            self.found.trimmable += self.residency.whole_pages(start + FREE_HEAD, at);
+        }
     }
 
     /// What `systrim` leaves of the top is a smallest chunk, rounded up to a page (`top_pad` is 0 in `malloc_trim`).
@@ -132,6 +162,8 @@ impl<'a, 'm> HeapWalk<'a, 'm> {
         let end = self.heap.end;
         let top = self.use_of(at, end);
         self.found.top += top;
+        // Free chunks before it become part of it. Of a thread's arena nothing of that is given back.
+        let at = self.free_from.take().unwrap_or(at);
         if self.heap.is_main {
             let kept = end - at;
             let returned = kept.saturating_sub(MIN_CHUNK + 1) & !(PAGE - 1);
@@ -153,6 +185,7 @@ impl<'a, 'm> HeapWalk<'a, 'm> {
     /// Finds the next address from which headers hold together, and counts what lies before it as unknown.
     fn begin_anew(&mut self, from: Avma) -> Avma {
         self.found.derailments += 1;
+        self.end_free(from);
         let limit = self.heap.top.filter(|&top| from < top).unwrap_or(self.heap.end);
         let mut at = from + ALIGN;
         while at < limit {

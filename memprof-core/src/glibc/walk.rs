@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::arenas::{self, Arenas, HeapInfo};
 use super::caches::{Linking, Lists, cache_sizes, fastbins, thread_cache};
-use super::heap::{Heap, HeapUse, HeapWalk};
+use super::heap::{Heap, HeapUse, HeapWalk, Noted};
 use super::layout::Layout;
 use super::mmapped::{self, MmappedChunks};
 use super::version::Version;
@@ -98,9 +98,10 @@ pub struct Arena {
     pub heads: Use,
     /// Could not be read as chunks.
     pub unknown: Use,
-    /// Resident bytes that `malloc_trim` would give back to the system now: of free chunks.
+    /// Resident bytes that `malloc_trim` would give back to the system now: of free chunks, those in fastbins
+    /// included, which it merges first.
     pub trimmable_bytes: u64,
-    /// The same of the top, which only the main arena gives back.
+    /// The same of the top, with the free chunks that merge with it; only the main arena gives it back.
     pub trimmable_top_bytes: u64,
 }
 
@@ -198,6 +199,8 @@ pub fn walk(
         memory,
         pages,
         version: around.version,
+        noted: Noted { cache_sizes: cache_sizes(around.version), ..Noted::default() },
+        fast: Lists::default(),
         layout: found.layout,
         read: Vec::new(),
         arenas: Vec::new(),
@@ -236,6 +239,8 @@ struct Walker<'a, 'm> {
     memory: &'a mut ProcessMemory<'m>,
     pages: &'a mut dyn PageSource,
     version: Option<Version>,
+    noted: Noted,
+    fast: Lists,
     layout: Layout,
     read: Vec<ReadHeap>,
     arenas: Vec<Arena>,
@@ -255,7 +260,9 @@ impl Walker<'_, '_> {
             self.arenas.push(Arena { address, system_bytes, ..Arena::default() });
             self.losses.bins += Layout::bins();
             self.losses.bins_closed += self.layout.bins_that_close(self.memory, address);
+            fastbins(self.memory, self.layout, Linking::of(self.version), address, &mut self.fast);
         }
+        self.noted.fast = self.fast.chunks.iter().map(|chunk| chunk.chunk).collect();
         if let Some(main) = mappings.iter().find(|mapping| mapping.name == "[heap]") {
             let start = found.parameters.map_or(main.start, |parameters| parameters.heap_start);
             let first = start.next_multiple_of(16);
@@ -290,13 +297,12 @@ impl Walker<'_, '_> {
 
     /// Reads one heap, a second time if headers did not hold together, and keeps the better result.
     fn read_heap(&mut self, arena: usize, place: impl Fn(&mut Self) -> Option<Heap>) {
-        let sizes = cache_sizes(self.version);
         let mut best: Option<(HeapUse, Heap, Residency)> = None;
         for _ in 0..2 {
             let Some(heap) = place(self) else { break };
             let residency =
                 Residency::of(self.pages, heap.start & !(PAGE - 1), heap.end.next_multiple_of(PAGE));
-            let found = HeapWalk::run(self.memory, &residency, heap, &sizes);
+            let found = HeapWalk::run(self.memory, &residency, heap, &self.noted);
             self.losses.heaps_read_again += u64::from(best.is_some());
             let is_whole = found.derailments == 0;
             if best.as_ref().is_none_or(|(best, ..)| found.unknown.bytes < best.unknown.bytes) {
@@ -317,11 +323,7 @@ impl Walker<'_, '_> {
 
     /// Moves chunks in fastbins and threads' caches out of those in use. How many threads' caches there are.
     fn sort_out_lists(&mut self) -> u64 {
-        let linking = Linking::of(self.version);
-        let (mut fast, mut cached, mut threads) = (Lists::default(), Lists::default(), 0);
-        for arena in &self.arenas {
-            fastbins(self.memory, self.layout, linking, arena.address, &mut fast);
-        }
+        let (fast, mut cached, mut threads) = (std::mem::take(&mut self.fast), Lists::default(), 0);
         let caches: Vec<_> = self.read.iter().flat_map(|heap| heap.maybe_caches.iter().copied()).collect();
         for cache in caches {
             threads += u64::from(thread_cache(self.memory, self.version, cache, &mut cached));

@@ -10,8 +10,7 @@ const FEW_ARENAS: usize = 2;
 /// What could come back of the memory that glibc keeps. Amounts are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Forecast {
-    /// `malloc_trim` would return at least so much now: whole pages of free chunks, and the end of the main arena. It
-    /// also merges chunks in fastbins with free neighbours, which may make more pages free; that is not forecast.
+    /// `malloc_trim` would return so much now: whole pages of free chunks, and the end of the main arena.
     pub trim_bytes: u64,
     /// Free, and `malloc_trim` would not return it: ends of threads' arenas, partly used pages, caches.
     pub stays_bytes: u64,

@@ -45,9 +45,9 @@ pub enum Owner {
     Trimmable,
     /// Never used or given back at the end of a heap; `malloc_trim` does not return it.
     Tops,
-    /// Free, in pages that hold blocks in use, too.
+    /// Free, fastbins included, in pages that hold blocks in use, too.
     PartialPages,
-    /// Free, kept for threads (tcache) and in fastbins.
+    /// Free, kept for threads (tcache).
     Caches,
     /// glibc's own structures.
     Heads,

@@ -204,12 +204,17 @@ fn heap_lines(lines: &mut Vec<Line>, walk: &Walk, blocks: u64, nmt: Option<&Nmt>
         nmt.map_or_else(Vec::new, |nmt| jvm_blocks(nmt, in_use, total.in_use.bytes + walk.mmapped.bytes));
     let sum_of_jvm: u64 = of_jvm.iter().map(|line| line.bytes).sum();
     lines.extend(of_jvm);
+    let trimmable = total.trimmable_bytes + total.trimmable_top_bytes;
+    // Fastbins are free for `malloc_trim`, which merges them with what is free beside them.
+    let free = total.free.resident_bytes + total.fast.resident_bytes + total.top.resident_bytes;
+    let stays = free.saturating_sub(trimmable);
+    let tops = total.top.resident_bytes.saturating_sub(total.trimmable_top_bytes).min(stays);
     let parts = [
         (Owner::Malloc, in_use - sum_of_jvm),
-        (Owner::Trimmable, total.trimmable_bytes + total.trimmable_top_bytes),
-        (Owner::Tops, total.top.resident_bytes.saturating_sub(total.trimmable_top_bytes)),
-        (Owner::PartialPages, total.free.resident_bytes.saturating_sub(total.trimmable_bytes)),
-        (Owner::Caches, total.thread_caches.resident_bytes + total.fast.resident_bytes),
+        (Owner::Trimmable, trimmable.min(free)),
+        (Owner::Tops, tops),
+        (Owner::PartialPages, stays - tops),
+        (Owner::Caches, total.thread_caches.resident_bytes),
         (Owner::Heads, total.heads.resident_bytes),
         (Owner::UnreadHeap, total.unknown.resident_bytes),
     ];

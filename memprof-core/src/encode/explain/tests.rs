@@ -97,7 +97,7 @@ allocator: glibc 2.36, arenas: 3, blocks in use: 1,235
 beside the RSS: page tables 2.0 MiB; shared pages divided (Pss): 990.0 MiB
 cgroup /pod: 1.2 GiB in use, of which 100.0 MiB are files that can be dropped; limit 2.0 GiB: 948.0 MiB left before \
 the OOM killer
-malloc_trim would return at least 90.0 MiB now (memprof-agent trim -p 12); 10.0 MiB more are free and would stay
+malloc_trim would return 90.0 MiB now (memprof-agent trim -p 12); 10.0 MiB more are free and would stay
 fewer arenas (MALLOC_ARENA_MAX=2, from the next start on) could save up to 8.0 KiB: what 1 of the 3 arenas keep \
 free; threads then wait for each other more
 lost: glibc counts 4.0 KiB in blocks with mappings of their own, 0 B were found

@@ -32,7 +32,7 @@ pub(super) fn name(line: &Line, account: &Account) -> String {
         Owner::Trimmable => "glibc keeps: malloc_trim returns it",
         Owner::Tops => "glibc keeps: ends of arenas",
         Owner::PartialPages => "glibc keeps: free parts of used pages",
-        Owner::Caches => "glibc keeps: caches of threads, fastbins",
+        Owner::Caches => "glibc keeps: caches of threads",
         Owner::Heads => "glibc's own structures",
         Owner::UnreadHeap => "glibc's heaps, not readable",
         Owner::OtherAllocator => {
